@@ -1,0 +1,144 @@
+package protocol
+
+import (
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"toolledger/internal/schema"
+)
+
+// aliases maps every "#name" in the expressions to its attribute: DynamoDB refuses unused and missing ones alike, so the
+// map is made from the expressions themselves.
+func aliases(expressions ...string) map[string]string {
+	names := map[string]string{}
+	for _, e := range expressions {
+		for {
+			i := strings.IndexByte(e, '#')
+			if i < 0 {
+				break
+			}
+			e = e[i+1:]
+			n := 0
+			for n < len(e) && (e[n] >= 'a' && e[n] <= 'z' || e[n] >= 'A' && e[n] <= 'Z') {
+				n++
+			}
+			names["#"+e[:n]] = e[:n]
+			e = e[n:]
+		}
+	}
+	return names
+}
+
+// fixed is an expression that is the same on every call; its strings and names are made once and only read.
+type fixed struct {
+	condition *string
+	update    *string
+	names     map[string]string
+}
+
+func newFixed(condition, update string) fixed {
+	f := fixed{names: aliases(condition, update)}
+	if condition != "" {
+		f.condition = aws.String(condition)
+	}
+	if update != "" {
+		f.update = aws.String(update)
+	}
+	return f
+}
+
+func (f fixed) updateItem(table string, key schema.Key, values schema.Item) types.TransactWriteItem {
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName: &table, Key: keyItem(key), ConditionExpression: f.condition, UpdateExpression: f.update,
+		ExpressionAttributeNames: f.names, ExpressionAttributeValues: values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}}
+}
+
+func (f fixed) check(table string, key schema.Key, values schema.Item) types.TransactWriteItem {
+	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
+		TableName: &table, Key: keyItem(key), ConditionExpression: f.condition,
+		ExpressionAttributeNames: f.names, ExpressionAttributeValues: values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}}
+}
+
+func (f fixed) put(table string, item, values schema.Item) types.TransactWriteItem {
+	return types.TransactWriteItem{Put: &types.Put{
+		TableName: &table, Item: item, ConditionExpression: f.condition,
+		ExpressionAttributeNames: f.names, ExpressionAttributeValues: values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}}
+}
+
+func keyItem(k schema.Key) schema.Item {
+	return schema.Item{schema.PK: schema.S(k.PK), schema.SK: schema.S(k.SK)}
+}
+
+// change is an update expression whose parts depend on the call.
+type change struct {
+	set, remove, add []string
+	values           schema.Item
+}
+
+// newChange begins with what every update does: the version is raised in the expression.
+func newChange() *change {
+	return &change{
+		set:    []string{"#version = #version + :one"},
+		values: schema.Item{":one": schema.N(1)},
+	}
+}
+
+// put sets an attribute.
+func (c *change) put(attr string, v types.AttributeValue) *change {
+	c.set = append(c.set, "#"+attr+" = :"+attr)
+	c.values[":"+attr] = v
+	return c
+}
+
+// putOr sets an attribute to v, or removes it where the zero value means that it is not stored.
+func (c *change) putOr(attr string, stored bool, v types.AttributeValue) *change {
+	if stored {
+		return c.put(attr, v)
+	}
+	return c.drop(attr)
+}
+
+func (c *change) copy(attr, from string) *change {
+	c.set = append(c.set, "#"+attr+" = #"+from)
+	return c
+}
+
+func (c *change) drop(attrs ...string) *change {
+	for _, a := range attrs {
+		c.remove = append(c.remove, "#"+a)
+	}
+	return c
+}
+
+func (c *change) addTo(attr string, v types.AttributeValue) *change {
+	c.add = append(c.add, "#"+attr+" :"+attr)
+	c.values[":"+attr] = v
+	return c
+}
+
+func (c *change) expression() string {
+	var b strings.Builder
+	b.WriteString("SET ")
+	b.WriteString(strings.Join(c.set, ", "))
+	if len(c.remove) > 0 {
+		b.WriteString(" REMOVE ")
+		b.WriteString(strings.Join(c.remove, ", "))
+	}
+	if len(c.add) > 0 {
+		b.WriteString(" ADD ")
+		b.WriteString(strings.Join(c.add, ", "))
+	}
+	return b.String()
+}
+
+func (c *change) item(table string, key schema.Key, condition string) types.TransactWriteItem {
+	return newFixed(condition, c.expression()).updateItem(table, key, c.values)
+}
