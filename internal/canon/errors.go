@@ -1,6 +1,7 @@
 package canon
 
 import (
+	"encoding/json"
 	"errors"
 	"strconv"
 	"unicode/utf8"
@@ -33,7 +34,8 @@ var ErrArgHashes = errors.New("canon: stored argument hashes cannot be read")
 type Error struct {
 	// Field is FieldTool or FieldArguments; empty from Append, which does not know what it reads.
 	Field string
-	// Offset is where in the text the rule is broken, in bytes from 0. It is 0 for RuleNotEncodable.
+	// Offset is where in the text the rule is broken, in bytes from 0; in the encoded text where arguments were a Go value.
+	// It is 0 for RuleNotEncodable.
 	Offset int
 	// Arg is the top-level member in which the rule is broken; empty outside of members. At most 64 bytes, then cut with "…".
 	Arg string
@@ -60,6 +62,10 @@ func (e *Error) Error() string {
 	if e.Rule == RuleDuplicateKey {
 		b = append(b, ' ')
 		b = strconv.AppendQuote(b, e.Key)
+	}
+	if unsupported, ok := errors.AsType[*json.UnsupportedTypeError](e.Err); ok {
+		b = append(b, ": Go type "...)
+		b = append(b, unsupported.Type.String()...)
 	}
 	if e.Rule != RuleNotEncodable {
 		b = append(b, " at byte "...)

@@ -169,7 +169,39 @@ func TestMarshalAndHashArgs(t *testing.T) {
 			}
 		}
 	}
+	_, err := Marshal(map[string]any{"secret": make(chan int)})
+	if err == nil || err.Error() != "canon: arguments: cannot be encoded as JSON: Go type chan int" {
+		t.Errorf("%v", err)
+	}
 	if _, err := HashArgs("t", []int{1}); err == nil {
 		t.Error("arguments that are a list were hashed")
+	}
+}
+
+type embedded struct{ Text string }
+
+// Go strings that are not UTF-8 are refused: encoding/json would make one text of different ones. U+FFFD that is meant stays.
+func TestMarshalRefusesInvalidUTF8(t *testing.T) {
+	for _, bad := range []any{
+		"\xff", []any{1, "\xff"}, map[string]int{"\xff": 1}, map[string]any{"a": map[string]any{"b": "\xff"}}, &point{Z: "\xff"},
+		struct{ embedded }{embedded{"\xff"}}, [1]string{"\xff"}, struct{ P *point }{&point{Z: "\\\xff"}},
+	} {
+		if _, err := HashArgs("t", map[string]any{"x": bad}); err == nil || !strings.Contains(err.Error(), RuleUTF8) {
+			t.Errorf("%#v: %v", bad, err)
+		}
+	}
+	type cyclic struct {
+		A    string
+		Self *cyclic `json:"-"`
+		x    string
+	}
+	loop := &cyclic{A: `\ufffd`, x: "\xff"}
+	loop.Self = loop
+	for _, good := range []any{
+		"\ufffd", `\ufffd`, json.RawMessage(`"\ufffd"`), loop, map[string]any{"a": json.RawMessage(`"\ufffd"`), "b": nil}, []byte{0xFF},
+	} {
+		if _, err := HashArgs("t", map[string]any{"x": good}); err != nil {
+			t.Errorf("%#v: %v", good, err)
+		}
 	}
 }

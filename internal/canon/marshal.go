@@ -3,12 +3,14 @@ package canon
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"sync"
 )
 
 // Marshal turns a call's arguments into JSON text. A json.RawMessage, or a pointer to one, is taken as it is (HashIntent
 // validates it), everything else is encoded by encoding/json without HTML escaping; nil and an empty RawMessage are {}.
-// The result may share memory with args. Returns an *[Error] with RuleNotEncodable.
+// The result may share memory with args. Returns an *[Error] with RuleNotEncodable, or with RuleUTF8 for a string that is not
+// valid UTF-8, which encoding/json would alter.
 func Marshal(args any) ([]byte, error) {
 	if raw, ok := rawText(args); ok {
 		return raw, nil
@@ -86,5 +88,9 @@ func (e *encoder) encode(args any) ([]byte, error) {
 	if err := e.json.Encode(args); err != nil {
 		return nil, &Error{Field: FieldArguments, Rule: RuleNotEncodable, Err: err}
 	}
-	return bytes.TrimSuffix(e.text.Bytes(), []byte("\n")), nil
+	text := bytes.TrimSuffix(e.text.Bytes(), []byte("\n"))
+	if bytes.Contains(text, []byte(replacementEscape)) && holdsInvalidUTF8(reflect.ValueOf(args), 2*MaxDepth) {
+		return nil, &Error{Field: FieldArguments, Rule: RuleUTF8, Offset: bytes.Index(text, []byte(replacementEscape))}
+	}
+	return text, nil
 }
