@@ -81,6 +81,38 @@ func TestDiffersNamesAddedAndRemoved(t *testing.T) {
 	}
 }
 
+// Two stored calls are compared by their folded entries too.
+func TestDiffersSeesFoldedChange(t *testing.T) {
+	old := reencode(t, mustHash(t, "t", object(60, 4, 1)).Args)
+	if got := Differs(old, reencode(t, mustHash(t, "t", object(60, 4, 1, 59)).Args)); !slices.Equal(got, []string{ellipsis}) {
+		t.Errorf("got %q", got)
+	}
+	if got := Differs(old, reencode(t, mustHash(t, "t", object(60, 4, 1)).Args)); got != nil {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Names whose short hashes collide, which a caller can search for, are still told apart where they are known in full.
+func TestDiffersTellsCollidingNamesApart(t *testing.T) {
+	seen := map[[nameHashBytes]byte]string{}
+	for i := range 2_000_000 {
+		name := fmt.Sprint(i)
+		hash := ArgHash{Name: name}.hashOfName()
+		other, ok := seen[hash]
+		if !ok {
+			seen[hash] = name
+			continue
+		}
+		a, b := mustHash(t, "t", `{"`+name+`":1}`).Args, mustHash(t, "t", `{"`+other+`":1}`).Args
+		b[0].Hash = a[0].Hash
+		if got := Differs(a, b); len(got) != 2 {
+			t.Errorf("%q and %q taken for one argument: %q", name, other, got)
+		}
+		return
+	}
+	t.Fatal("no collision found")
+}
+
 // For any two sets of arguments the report from full hashes is exact, and from stored ones it names nothing that is equal and
 // leaves nothing out but behind "…".
 func TestDiffersAgainstMaps(t *testing.T) {

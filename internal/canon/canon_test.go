@@ -3,6 +3,7 @@ package canon
 import (
 	"bytes"
 	"errors"
+	"math/big"
 	"os"
 	"slices"
 	"strings"
@@ -111,7 +112,7 @@ func TestRefused(t *testing.T) {
 		{`{"a":1,"a":1}`, RuleDuplicateKey, 7}, {`{"a":1,"\u0061":2}`, RuleDuplicateKey, 7}, {`{"":1,"b":0,"":2}`, RuleDuplicateKey, 12},
 		{`[{"x":{"a":1,"b":2,"a":3}}]`, RuleDuplicateKey, 19}, {`{"\n":1,"\u000A":2}`, RuleDuplicateKey, 8}, {"{\"\U0001F600\":1,\"\\ud83d\\ude00\":2}", RuleDuplicateKey, 10},
 		{`1e1000000000`, RuleExponent, 0}, {`[10e999999999]`, RuleExponent, 1}, {`1e-1000000000`, RuleExponent, 0}, {`-1e99999999999999999999999999`, RuleExponent, 0},
-		{`1e-99999999999999999999999999`, RuleExponent, 0},
+		{`1e-99999999999999999999999999`, RuleExponent, 0}, {`1e18446744073709551617`, RuleExponent, 0}, {`1e4294967297`, RuleExponent, 0},
 	} {
 		dst := []byte("before")
 		out, err := Append(dst, []byte(c.src))
@@ -123,6 +124,21 @@ func TestRefused(t *testing.T) {
 			t.Errorf("Append(%q) returns %q beside its error", c.src, out)
 		}
 	}
+}
+
+// Exponents of any length are read exactly or as far out of range, with their sign; none wraps around into it.
+func TestExponentsDoNotWrap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[-+]?0{0,3}[0-9]{1,60}`).Draw(t, "exponent")
+		got, end := parseExponent([]byte(text), 0)
+		want, _ := new(big.Int).SetString(text, 10)
+		if far := big.NewInt(farExponent); want.CmpAbs(far) > 0 {
+			want.Mul(far, big.NewInt(int64(want.Sign())))
+		}
+		if end != len(text) || want.Cmp(big.NewInt(got)) != 0 {
+			t.Fatalf("%s is read as %d, want %s", text, got, want)
+		}
+	})
 }
 
 // Nesting is bounded: what is deeper is refused at once and does not use the stack up.

@@ -61,8 +61,8 @@ func (s *scanner) number() *Error {
 }
 
 // farExponent is where exponents stop growing while they are read: far outside of what is allowed, and still far outside after
-// the digits of any text that fits into memory have shifted it.
-const farExponent = int64(1) << 60
+// the digits of any text that fits into memory have shifted it. Ten times as much still fits.
+const farExponent = int64(1) << 56
 
 // parseExponent reads sign and digits from src[i] on; end is negative when there are none.
 func parseExponent(src []byte, i int) (exponent int64, end int) {
