@@ -56,8 +56,8 @@ func marshalsItself(t reflect.Type) bool {
 	if t.Kind() == reflect.Interface {
 		return false
 	}
-	if t.Kind() != reflect.Pointer && (reflect.PointerTo(t).Implements(jsonMarshaler) || reflect.PointerTo(t).Implements(textMarshaler)) {
-		return true
+	if t.Kind() != reflect.Pointer {
+		t = reflect.PointerTo(t) // has the value's methods too
 	}
 	return t.Implements(jsonMarshaler) || t.Implements(textMarshaler)
 }
