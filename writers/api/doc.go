@@ -1,0 +1,23 @@
+// Package api holds the ledger's front doors. Behind every door is the same protocol of package writers; a door only
+// decides who the caller is, reads what it wants, and says what happened in the words of its own world.
+//
+// # HTTP
+//
+// [NewHandler] serves the operations of a session to any language: POST /v1/commit, /v1/reserve, /v1/finalize,
+// /v1/release, /v1/extend and /v1/resolve, and GET /v1/calls, /v1/sessions/{session}/calls and /v1/quota. The document at
+// /openapi.yaml describes every field, answer and refusal. Three rules hold throughout:
+//
+//   - The tenant is what HandlerConfig.Tenant says of the request, and is never read from a body, path or query.
+//   - A request is either understood whole or refused whole: unknown fields, duplicate keys, wrong types and trailing data
+//     are refused before anything is written, naming the field.
+//   - A refusal is a problem document (RFC 9457) whose code is the writers.Code of the same refusal in Go. Retry-After is
+//     there exactly when the same request may succeed soon; without it, repeating does not help.
+//
+// A request may be repeated as often as the network demands: the call key makes a repeat a replay, which the header
+// Idempotent-Replayed: true tells apart.
+//
+// # Models
+//
+// [Toolset] turns typed tools into what a model may call: definitions with a JSON schema, and answers that tell the model
+// what to do next.
+package api

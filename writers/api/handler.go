@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	_ "embed"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"toolledger/writers"
+)
+
+// MaxWait is the longest that a request may wait for a call in flight, whatever wait_seconds asks for: the gateways in
+// front of this handler cut a request off at 30 seconds.
+const MaxWait = 20 * time.Second
+
+const (
+	defaultTimeout = 25 * time.Second
+	defaultMaxBody = 6 << 20 // what a Lambda function can be sent at most
+)
+
+// HandlerConfig configures NewHandler. Tenant is required.
+type HandlerConfig struct {
+	// Tenant says on whose behalf a request comes, from what an authorizer verified. An error, or "", refuses the request
+	// with missing_tenant; the error's text is not shown to the caller.
+	Tenant func(*http.Request) (writers.TenantID, error)
+	// Admin says who may PUT /v1/tenants/{tenant}/plan; nil means nobody.
+	Admin func(*http.Request) bool
+
+	// Timeout bounds one request, including the time it waits for a call in flight; 0 means 25 seconds. The http.Server
+	// around the handler bounds how long a body may take to arrive.
+	Timeout time.Duration
+	// MaxBody is the largest request body in bytes; 0 means 6 MiB.
+	MaxBody int64
+	// Now is the clock that lease_seconds is counted by, the same as the ledger's; nil means time.Now.
+	Now func() time.Time
+	// Logger gets one line per request, and panics; never a body, a key or a result. nil means silent.
+	Logger *slog.Logger
+}
+
+//go:embed openapi.yaml
+var openAPI []byte
+
+// OpenAPI returns the OpenAPI 3.1 document of the handler, in YAML, as it is served at /openapi.yaml.
+func OpenAPI() []byte { return append([]byte(nil), openAPI...) }
+
+// NewHandler serves the ledger over HTTP; see /openapi.yaml. The handler is safe for concurrent use and keeps nothing
+// between requests. Errors: writers.ErrInvalid naming the field of cfg.
+func NewHandler(l *writers.Ledger, cfg HandlerConfig) (http.Handler, error) {
+	switch {
+	case l == nil:
+		return nil, configError("ledger", "is required")
+	case cfg.Tenant == nil:
+		return nil, configError("Tenant", "is required")
+	case cfg.Timeout < 0:
+		return nil, configError("Timeout", "must not be negative")
+	case cfg.MaxBody < 0:
+		return nil, configError("MaxBody", "must not be negative")
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.MaxBody == 0 {
+		cfg.MaxBody = defaultMaxBody
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return newServer(l, cfg), nil
+}
+
+func configError(field, rule string) error {
+	return &writers.Error{Code: writers.ErrInvalid, Op: "new handler", Field: field, Reason: field + " " + rule}
+}
+
+// maxWait is the longest wait that leaves time to answer within Timeout.
+func (s *server) maxWait() time.Duration { return min(MaxWait, s.cfg.Timeout*4/5) }
+
+// bounded ends with the request, or after Timeout.
+func (s *server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.cfg.Timeout)
+}
+
+// recording does not end when the caller hangs up: what has happened outside is recorded whether or not anybody listens.
+func (s *server) recording(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
+}

@@ -1,0 +1,159 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"toolledger/writers"
+)
+
+const (
+	defaultPage = 50
+	maxPage     = 200
+)
+
+// callDoc is a ledger row as the reads show it.
+type callDoc struct {
+	Session       string `json:"session"`
+	Key           string `json:"key"`
+	Tool          string `json:"tool"`
+	State         string `json:"state"`
+	Attempt       int    `json:"attempt"`
+	RowID         string `json:"row_id"`
+	EffectKey     string `json:"effect_key"`
+	Version       int64  `json:"version"`
+	Reserved      int64  `json:"reserved_tokens"`
+	Charged       int64  `json:"charged_tokens"`
+	Lookup        string `json:"lookup,omitempty"`
+	Failure       string `json:"failure,omitempty"`
+	Compensates   string `json:"compensates,omitempty"`
+	CompensatedBy string `json:"compensated_by,omitempty"`
+	Deadline      string `json:"deadline,omitempty"`
+	CreatedAt     string `json:"created_at"`
+	UpdatedAt     string `json:"updated_at"`
+	ExpiresAt     string `json:"expires_at,omitempty"`
+}
+
+// document encodes the row; the result as it was stored.
+func document(row writers.Row) (json.RawMessage, error) {
+	doc, err := encode(callDoc{
+		Session: row.Session, Key: row.Key.String(), Tool: row.Tool, State: string(row.State), Attempt: row.Attempt,
+		RowID: row.RowID, EffectKey: row.EffectKey, Version: row.Version, Reserved: row.Reserved, Charged: row.Charged,
+		Lookup: row.Lookup, Failure: row.Failure, Compensates: row.Compensates, CompensatedBy: row.CompensatedBy,
+		Deadline: timestamp(row.Deadline), CreatedAt: timestamp(row.CreatedAt), UpdatedAt: timestamp(row.UpdatedAt),
+		ExpiresAt: timestamp(row.ExpiresAt),
+	})
+	if err == nil && row.State == writers.StateApplied {
+		doc = withMember(doc, "result", orNull(row.Result))
+	}
+	return doc, err
+}
+
+// getCall answers GET /v1/calls: one call, after waiting for its end where asked to. A call that is still pending then is
+// an answer, not a refusal.
+func (s *server) getCall(r *http.Request, t writers.Tenant) (*reply, error) {
+	q := readQuery("get", r.URL, "session", "key", "scope", "wait_seconds")
+	session, key := q.required("session"), q.required("key")
+	scope := q.choice("scope", scopeSession, scopeTenant)
+	wait := time.Duration(q.number("wait_seconds", 0, 0, maxSeconds)) * time.Second
+	if q.err != nil {
+		return nil, q.err
+	}
+	ctx, cancel := s.bounded(r.Context())
+	defer cancel()
+	row, err := read(ctx, t.Session(session), keyOf(scope, key), min(wait, s.maxWait()))
+	if err != nil {
+		return nil, err
+	}
+	doc, err := document(row)
+	if err != nil {
+		return nil, err
+	}
+	return &reply{status: http.StatusOK, contentType: "application/json", body: doc}, nil
+}
+
+// read waits up to wait for the end of a call in flight, then reads it as it is.
+func read(ctx context.Context, ses writers.Session, key writers.Key, wait time.Duration) (writers.Row, error) {
+	if wait > 0 {
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		row, err := ses.Wait(waiting, key)
+		cancel()
+		if err == nil || waiting.Err() == nil {
+			return row, err
+		}
+	}
+	return ses.Get(ctx, key)
+}
+
+// listCalls answers GET /v1/sessions/{session}/calls: the session's calls in key order, a page at a time.
+func (s *server) listCalls(r *http.Request, t writers.Tenant) (*reply, error) {
+	q := readQuery("list", r.URL, "after", "limit")
+	after, limit := q.values["after"], q.number("limit", defaultPage, 1, maxPage)
+	if q.err != nil {
+		return nil, q.err
+	}
+	ctx, cancel := s.bounded(r.Context())
+	defer cancel()
+	var calls []json.RawMessage
+	var last, next string
+	for row, err := range t.Session(r.PathValue("session")).Calls(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		key := row.Key.String()
+		if key <= after {
+			continue
+		}
+		if int64(len(calls)) == limit {
+			next = last
+			break
+		}
+		doc, err := document(row)
+		if err != nil {
+			return nil, err
+		}
+		calls, last = append(calls, doc), key
+	}
+	return pageReply(calls, next)
+}
+
+// pageReply joins the documents by hand, so that results keep their bytes.
+func pageReply(calls []json.RawMessage, next string) (*reply, error) {
+	body := []byte(`{"calls":[`)
+	for i, doc := range calls {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, doc...)
+	}
+	body = append(body, "]}"...)
+	if next != "" {
+		name, err := encode(next)
+		if err != nil {
+			return nil, err
+		}
+		body = withMember(body, "next", name)
+	}
+	return &reply{status: http.StatusOK, contentType: "application/json", body: body}, nil
+}
+
+// getQuota answers GET /v1/quota: the tenant's running period.
+func (s *server) getQuota(r *http.Request, t writers.Tenant) (*reply, error) {
+	if q := readQuery("quota", r.URL); q.err != nil {
+		return nil, q.err
+	}
+	ctx, cancel := s.bounded(r.Context())
+	defer cancel()
+	q, err := t.Quota(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return jsonReply(struct {
+		Period    string `json:"period"`
+		Granted   int64  `json:"granted_tokens"`
+		Remaining int64  `json:"remaining_tokens"`
+		ResetsAt  string `json:"resets_at,omitempty"`
+	}{q.Period, q.Granted, q.Remaining, timestamp(q.ResetsAt)}), nil
+}
