@@ -100,6 +100,7 @@ func setAttempt(c *change, next *schema.Row) {
 	c.put(schema.AHolder, schema.S(next.Holder)).
 		put(schema.ASession, schema.S(next.Session)).
 		put(schema.AUpdatedAt, schema.Millis(next.UpdatedAt)).
+		put(schema.AReservedAt, schema.Millis(next.UpdatedAt)).
 		putOr(schema.AReserved, next.Reserved != 0, schema.N(next.Reserved)).
 		putOr(schema.ADebits, len(next.Debits) > 0, schema.DebitsValue(next.Debits)).
 		putOr(schema.AIdempotent, next.Idempotent, schema.Bool(true)).

@@ -195,6 +195,8 @@ func (r *Row) setMore(name string, v Value) string {
 		return readString(v, &r.Trace)
 	case ALookup:
 		return readString(v, &r.Lookup)
+	case AReservedAt:
+		return readMillis(v, &r.ReservedAt)
 	case ACompensates:
 		return readString(v, &r.Compensates)
 	case ARefundOrig:

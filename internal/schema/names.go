@@ -11,7 +11,8 @@ const (
 	AVersion       = "version" // counts writes of one item; raised in the expression, never by the client
 	ACreatedAt     = "createdAt"
 	AUpdatedAt     = "updatedAt"
-	AExpiresAt     = "expiresAt" // epoch seconds: the table's TTL attribute
+	AExpiresAt     = "expiresAt"  // epoch seconds: the table's TTL attribute
+	AReservedAt    = "reservedAt" // of the running attempt; only from the second on
 	ARowID         = "rowId"
 	AHolder        = "holder"
 	AAttempt       = "attempt"

@@ -74,6 +74,7 @@ type Row struct {
 	Contention     int64
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
+	ReservedAt     time.Time // of attempts after the first, whose time is CreatedAt
 	Deadline       time.Time
 	LastDeadline   time.Time
 	PendingBucket  string
@@ -127,6 +128,7 @@ func (r *Row) Item() Item {
 	putString(it, ALookup, r.Lookup)
 	putInt(it, AReserved, r.Reserved)
 	r.putOutcome(it)
+	putMillis(it, AReservedAt, r.ReservedAt)
 	putMillis(it, ADeadline, r.Deadline)
 	putMillis(it, ALastDeadline, r.LastDeadline)
 	putString(it, APendingBucket, r.PendingBucket)
