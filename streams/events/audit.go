@@ -13,6 +13,7 @@ type LedgerRowTampered struct {
 	Operation  string   `json:"operation"`            // "insert", "modify" or "remove"
 	From       string   `json:"from,omitempty"`       // state before
 	To         string   `json:"to,omitempty"`         // state after
+	Replaced   string   `json:"replaced,omitempty"`   // row id of the row that was there before, where it was another one
 	Rule       string   `json:"rule"`                 // the rule of the protocol that was broken
 	Attributes []string `json:"attributes,omitempty"` // names of the attributes that broke it
 }
