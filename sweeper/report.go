@@ -2,6 +2,7 @@ package sweeper
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"time"
 
@@ -67,6 +68,40 @@ func (r Report) Metrics() []metrics.Datum {
 		data[i] = metrics.Datum{Name: v.name, Value: v.value, Time: r.Started}
 	}
 	return data
+}
+
+// reportJSON is a Report as JSON: durations in seconds.
+type reportJSON struct {
+	Started        time.Time `json:"started"`
+	TookSeconds    float64   `json:"took_seconds"`
+	DryRun         bool      `json:"dry_run"`
+	Complete       bool      `json:"complete"`
+	Found          int       `json:"found"`
+	Verified       int       `json:"verified"`
+	Finalized      int       `json:"finalized"`
+	Expired        int       `json:"expired"`
+	Unknown        int       `json:"unknown"`
+	Early          int       `json:"early"`
+	Held           int       `json:"held"`
+	LostRaces      int       `json:"lost_races"`
+	Left           int       `json:"left"`
+	Errors         int       `json:"errors"`
+	Waiting        int       `json:"waiting"`
+	HeldNow        int       `json:"held_now"`
+	RefundedTokens int64     `json:"refunded_tokens"`
+	GoneTokens     int64     `json:"gone_tokens"`
+	OldestSeconds  float64   `json:"oldest_age_seconds"`
+	Requests       int       `json:"requests"`
+}
+
+// MarshalJSON writes all figures under snake_case names, durations in seconds.
+func (r Report) MarshalJSON() ([]byte, error) {
+	return json.Marshal(reportJSON{
+		Started: r.Started, TookSeconds: r.Took.Seconds(), DryRun: r.DryRun, Complete: r.Complete, Found: r.Found,
+		Verified: r.Verified, Finalized: r.Finalized, Expired: r.Expired, Unknown: r.Unknown, Early: r.Early, Held: r.Held,
+		LostRaces: r.LostRaces, Left: r.Left, Errors: r.Errors, Waiting: r.Waiting, HeldNow: r.HeldNow,
+		RefundedTokens: r.RefundedTokens, GoneTokens: r.GoneTokens, OldestSeconds: r.OldestAge.Seconds(), Requests: r.Requests,
+	})
 }
 
 func (r Report) log(ctx context.Context, logger *slog.Logger, err error) {
