@@ -11,6 +11,7 @@ import (
 type process struct{ cmd *exec.Cmd }
 
 func start(binary string, args []string, out io.Writer) (*process, error) {
+	//nolint:noctx // the child outlives the context of its start; its owner ends it
 	p := &process{cmd: exec.Command(binary, args...)}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.WaitDelay = pipeWait

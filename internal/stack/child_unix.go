@@ -42,6 +42,7 @@ func start(binary string, args []string, out io.Writer) (*process, error) {
 	}
 	defer watched.Close()
 
+	//nolint:noctx // the child outlives the context of its start; its owner ends it
 	p := &process{cmd: exec.Command("/bin/sh", append([]string{"-c", holdScript, binary}, args...)...), alarm: alarm}
 	p.cmd.ExtraFiles = []*os.File{held}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
@@ -51,6 +52,7 @@ func start(binary string, args []string, out io.Writer) (*process, error) {
 		_ = alarm.Close()
 		return nil, err
 	}
+	//nolint:noctx // the watcher outlives this process
 	p.watcher = exec.Command("/bin/sh", "-c", watchScript, strconv.Itoa(p.cmd.Process.Pid))
 	p.watcher.Stdin = watched
 	p.watcher.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

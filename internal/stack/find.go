@@ -85,8 +85,8 @@ func startingPoints(dir string) []string {
 		starts = append(starts, abs)
 	}
 	if exe, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(exe); err == nil {
-			starts = append(starts, filepath.Dir(real))
+		if target, err := filepath.EvalSymlinks(exe); err == nil {
+			starts = append(starts, filepath.Dir(target))
 		}
 	}
 	return starts

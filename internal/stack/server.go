@@ -225,8 +225,11 @@ func freePort(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if err := l.Close(); err != nil || !ok {
+		return 0, fmt.Errorf("listening at %s: %w", l.Addr(), err)
+	}
+	return addr.Port, nil
 }
 
 // probe asks once whether somebody answers at the endpoint.

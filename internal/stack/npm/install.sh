@@ -41,7 +41,8 @@ trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 cp "$manifest/package.json" "$manifest/package-lock.json" "$tmp/"
 echo "installing dynoxide $version for $platform into $target"
-(cd "$tmp" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
+(cd "$tmp" && npm ci --cache "$tmp/cache" --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error)
+rm -rf "$tmp/cache"
 rm -rf "$target"
 chmod 755 "$tmp"
 mv "$tmp" "$target"

@@ -1,0 +1,89 @@
+# All downloads and everything that is built land in .local/; Go's own module and build caches are the only other places.
+# Every target works without a network once it has run.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+LOCAL := $(CURDIR)/.local
+TOOLS := $(LOCAL)/tools
+
+GOLANGCI_LINT_VERSION := v2.15.0
+GOFUMPT_VERSION := v0.12.0
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
+GOFUMPT := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
+export GOLANGCI_LINT_CACHE := $(LOCAL)/cache/golangci-lint
+
+TOOLLEDGER := $(LOCAL)/bin/toolledger
+LAMBDA_ARCH ?= arm64
+
+ARGS ?=
+RUN ?= .
+SOAK ?= 10m
+FUZZTIME ?= 30s
+
+##@ Begin here
+.PHONY: demo
+demo: setup $(TOOLLEDGER) ## the retry-storm story on a local stack, with its proof (ARGS="--seed 7")
+	@$(TOOLLEDGER) demo $(ARGS)
+
+.PHONY: dev
+dev: setup $(TOOLLEDGER) ## the whole system on a local stack with an HTTP front, until Ctrl-C (ARGS="--addr 127.0.0.1:8700")
+	@exec $(TOOLLEDGER) dev $(ARGS)
+
+.PHONY: setup
+setup: ## fetch the local DynamoDB and the Go modules; does nothing where they are there
+	@internal/stack/npm/install.sh $(LOCAL)/dynoxide
+	@go list -e -deps -test ./... >/dev/null
+
+##@ Develop
+.PHONY: test
+test: setup ## all tests, with the race detector (RUN=TestName for some)
+	go test -race -p 2 -timeout 7m -run '$(RUN)' ./...
+
+.PHONY: check
+check: $(GOFUMPT) $(GOLANGCI_LINT) ## format, lint, import order, modules, generated files
+	@tools/check.sh $(GOFUMPT) $(GOLANGCI_LINT)
+
+.PHONY: fmt
+fmt: $(GOFUMPT) ## format all Go files
+	@git ls-files -z --cached --others --exclude-standard -- '*.go' | xargs -0 $(GOFUMPT) -w
+
+.PHONY: bench
+bench: setup ## measure, print a table and write .local/bench.json
+	@go run ./tests/bench -out $(LOCAL)/bench.json $(ARGS)
+
+.PHONY: soak
+soak: setup ## long runs: simulations for SOAK=10m, every fuzz target for FUZZTIME=30s
+	TOOLLEDGER_SOAK=$(SOAK) go test -race -count=1 -p 1 -timeout 2h -run 'Soak|Simulation' ./...
+	@tools/fuzz.sh $(FUZZTIME)
+
+##@ Build
+.PHONY: build
+build: $(TOOLLEDGER) ## the command line, and a bootstrap for each Lambda function (LAMBDA_ARCH=arm64)
+	@tools/build-lambda.sh $(LOCAL)/lambda $(LAMBDA_ARCH)
+
+.PHONY: $(TOOLLEDGER)
+$(TOOLLEDGER):
+	@go build -trimpath -o $@ ./cmd/toolledger
+
+.PHONY: clean
+clean: ## remove what was built; downloads stay
+	@rm -rf $(LOCAL)/bin $(LOCAL)/lambda $(LOCAL)/tmp $(LOCAL)/cache $(LOCAL)/bench.json
+
+.PHONY: distclean
+distclean: ## remove what was built and what was downloaded
+	@rm -rf $(LOCAL)
+
+# GOBIN carries the version, so that another version is another file.
+$(GOLANGCI_LINT):
+	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION), once: this takes minutes"
+	@GOFLAGS= GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+$(GOFUMPT):
+	@GOFLAGS= GOBIN=$(@D) go install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
+
+.PHONY: help
+help:
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Runs every fuzz target of the module for some time each.
+# Usage: fuzz.sh TIME
+set -eu
+
+each=${1:?usage: fuzz.sh TIME}
+cd "$(dirname "$0")/.."
+for pkg in $(go list ./...); do
+	for target in $(go test -list '^Fuzz' "$pkg" | grep '^Fuzz' || true); do
+		echo "$pkg $target"
+		go test -run '^$' -fuzz "^$target\$" -fuzztime "$each" "$pkg"
+	done
+done
