@@ -13,7 +13,9 @@ type function = func(context.Context, json.RawMessage) (json.RawMessage, error)
 // AgentCore serves Lambda targets of an AgentCore gateway: bare arguments, the tool's name in the client context; tenant
 // is asked of headers that an interceptor set. Hand the result to lambda.Start. In this version every call returns
 // ErrNotYet, and nothing is written.
-func AgentCore(*writers.Ledger, *Toolset, func(headers map[string]string) (writers.TenantID, error)) function { return notYet }
+func AgentCore(*writers.Ledger, *Toolset, func(headers map[string]string) (writers.TenantID, error)) function {
+	return notYet
+}
 
 // Direct serves trusted backends: {"op":"reserve","tenant":…}. Whoever may invoke it may name any tenant. In this version
 // every call returns ErrNotYet, and nothing is written.

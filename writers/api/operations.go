@@ -4,13 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"time"
 
 	"toolledger/writers"
 )
-
-// defaultLease is how far an extend without lease_seconds reaches, the same as a new reservation.
-const defaultLease = time.Minute
 
 // operation is one POST endpoint.
 type operation struct {
@@ -108,7 +104,7 @@ func (s *server) reserve(ctx context.Context, ses writers.Session, r *request) (
 	case done != nil:
 		return applied(c.Key, *done), nil
 	}
-	return held("reserved", hold, hold.Deadline, s.cfg.Now()), nil
+	return held("reserved", hold, s.cfg.Now()), nil
 }
 
 func (s *server) finalize(ctx context.Context, ses writers.Session, r *request) (*answer, error) {
@@ -157,18 +153,10 @@ func (s *server) extend(ctx context.Context, ses writers.Session, r *request) (*
 	if err != nil {
 		return nil, err
 	}
-	lease := r.Lease
-	if lease == 0 {
-		lease = defaultLease
-	}
-	if err := hold.Extend(ctx, lease); err != nil {
+	if err := hold.Extend(ctx, r.Lease); err != nil {
 		return nil, err
 	}
-	row, err := ses.Get(ctx, hold.Key) // an earlier Extend may have reached further than this one
-	if err != nil {
-		return nil, err
-	}
-	return held("extended", hold, row.Deadline, s.cfg.Now()), nil
+	return held("extended", hold, s.cfg.Now()), nil
 }
 
 func (s *server) resolve(ctx context.Context, ses writers.Session, r *request) (*answer, error) {
@@ -197,12 +185,5 @@ func (s *server) resolve(ctx context.Context, ses writers.Session, r *request) (
 
 // reservation is the reservation that the request names by row and attempt.
 func reservation(ctx context.Context, ses writers.Session, r *request) (*writers.Reservation, error) {
-	type holder interface {
-		Reservation(context.Context, writers.Key, string, int) (*writers.Reservation, error)
-	}
-	h, ok := any(ses).(holder)
-	if !ok {
-		return nil, ErrNotYet
-	}
-	return h.Reservation(ctx, r.callKey(), r.RowID, r.Attempt)
+	return ses.Reservation(ctx, r.callKey(), r.RowID, r.Attempt)
 }

@@ -16,24 +16,27 @@ const (
 
 // callDoc is a ledger row as the reads show it.
 type callDoc struct {
-	Session       string `json:"session"`
-	Key           string `json:"key"`
-	Tool          string `json:"tool"`
-	State         string `json:"state"`
-	Attempt       int    `json:"attempt"`
-	RowID         string `json:"row_id"`
-	EffectKey     string `json:"effect_key"`
-	Version       int64  `json:"version"`
-	Reserved      int64  `json:"reserved_tokens"`
-	Charged       int64  `json:"charged_tokens"`
-	Lookup        string `json:"lookup,omitempty"`
-	Failure       string `json:"failure,omitempty"`
-	Compensates   string `json:"compensates,omitempty"`
-	CompensatedBy string `json:"compensated_by,omitempty"`
-	Deadline      string `json:"deadline,omitempty"`
-	CreatedAt     string `json:"created_at"`
-	UpdatedAt     string `json:"updated_at"`
-	ExpiresAt     string `json:"expires_at,omitempty"`
+	Session       string   `json:"session"`
+	Key           string   `json:"key"`
+	Tool          string   `json:"tool"`
+	State         string   `json:"state"`
+	Attempt       int      `json:"attempt"`
+	RowID         string   `json:"row_id"`
+	EffectKey     string   `json:"effect_key"`
+	Version       int64    `json:"version"`
+	Reserved      int64    `json:"reserved_tokens"`
+	Charged       int64    `json:"charged_tokens"`
+	Lookup        string   `json:"lookup,omitempty"`
+	Failure       string   `json:"failure,omitempty"`
+	Held          bool     `json:"held,omitempty"`
+	Unverified    bool     `json:"unverified,omitempty"`
+	Compensates   string   `json:"compensates,omitempty"`
+	CompensatedBy string   `json:"compensated_by,omitempty"`
+	Suspects      []string `json:"suspects,omitempty"`
+	Deadline      string   `json:"deadline,omitempty"`
+	CreatedAt     string   `json:"created_at"`
+	UpdatedAt     string   `json:"updated_at"`
+	ExpiresAt     string   `json:"expires_at,omitempty"`
 }
 
 // document encodes the row; the result as it was stored.
@@ -41,7 +44,8 @@ func document(row writers.Row) (json.RawMessage, error) {
 	doc, err := encode(callDoc{
 		Session: row.Session, Key: row.Key.String(), Tool: row.Tool, State: string(row.State), Attempt: row.Attempt,
 		RowID: row.RowID, EffectKey: row.EffectKey, Version: row.Version, Reserved: row.Reserved, Charged: row.Charged,
-		Lookup: row.Lookup, Failure: row.Failure, Compensates: row.Compensates, CompensatedBy: row.CompensatedBy,
+		Lookup: row.Lookup, Failure: row.Failure, Held: row.Held, Unverified: row.Unverified, Suspects: row.Suspects,
+		Compensates: row.Compensates, CompensatedBy: row.CompensatedBy,
 		Deadline: timestamp(row.Deadline), CreatedAt: timestamp(row.CreatedAt), UpdatedAt: timestamp(row.UpdatedAt),
 		ExpiresAt: timestamp(row.ExpiresAt),
 	})

@@ -99,12 +99,12 @@ func applied(k writers.Key, raw writers.Raw) *answer {
 }
 
 // held is the answer for a reservation that is open.
-func held(outcome string, hold *writers.Reservation, deadline, now time.Time) *answer {
-	left := max(0, deadline.Sub(now).Round(time.Millisecond).Seconds())
+func held(outcome string, hold *writers.Reservation, now time.Time) *answer {
+	left := max(0, hold.Deadline.Sub(now).Round(time.Millisecond).Seconds())
 	return &answer{
 		Outcome: outcome, Key: hold.Key.String(), State: string(writers.StatePending),
 		Attempt: hold.Attempt, RowID: hold.RowID, EffectKey: hold.EffectKey,
-		Deadline: timestamp(deadline), Lease: &left,
+		Deadline: timestamp(hold.Deadline), Lease: &left,
 	}
 }
 
