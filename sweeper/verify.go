@@ -79,10 +79,14 @@ func callInfo(row *schema.Row) (writers.CallInfo, error) {
 	if row.Scope == schema.ScopeTenant {
 		key = writers.TenantKey(id.CallKey)
 	}
+	reserved := row.ReservedAt
+	if reserved.IsZero() {
+		reserved = row.CreatedAt
+	}
 	return writers.CallInfo{
 		Tenant: writers.TenantID(id.Tenant), Session: row.Session, Key: key, Tool: row.Tool, RowID: row.RowID,
 		Attempt: int(row.Attempt), EffectKey: schema.EffectKey(row.Key), Lookup: row.Lookup,
-		ReservedAt: row.CreatedAt, Deadline: row.Deadline,
+		ReservedAt: reserved, Deadline: row.Deadline,
 	}, nil
 }
 
