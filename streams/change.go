@@ -31,6 +31,8 @@ type Change struct {
 	Stream   string    // ARN of the stream
 	Raw      []byte    // the record as delivered, where it came as JSON
 	Err      error     // why the record could not be decoded; only Sequence, Stream and Raw may be set then
+
+	record *streamtypes.Record // the record as a client read it
 }
 
 // Attr is one attribute of an item.
@@ -108,7 +110,7 @@ func ImageOf(item map[string]dynamodbtypes.AttributeValue) Image {
 // ChangeOf makes a Change of a record that a DynamoDB Streams client returned; stream is the stream's ARN. A record
 // without content comes with Err set.
 func ChangeOf(stream string, r *streamtypes.Record) Change {
-	c := Change{Op: string(r.EventName), Stream: stream}
+	c := Change{Op: string(r.EventName), Stream: stream, record: r}
 	if id := r.UserIdentity; id != nil {
 		c.TTL = id.Type != nil && *id.Type == ttlType && id.PrincipalId != nil && *id.PrincipalId == ttlPrincipal
 	}

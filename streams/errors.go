@@ -10,6 +10,12 @@ import (
 // ErrConfig is wrapped by what the constructors of this package return for a configuration that cannot work.
 var ErrConfig = errors.New("streams: bad configuration")
 
+// ErrRunning is returned by Poller.Run and Poller.Drain where another call is already polling.
+var ErrRunning = errors.New("streams: the poller is running already")
+
+// errStopped says that the polling that Drain waited for was stopped.
+var errStopped = errors.New("streams: the poller stopped before the stream was drained")
+
 func configError(field, rule string) error { return fmt.Errorf("%w: %s %s", ErrConfig, field, rule) }
 
 // UnreadableError is returned by Derive for a record that cannot be understood: it is no toolledger item, is written in a

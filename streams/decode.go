@@ -1,0 +1,338 @@
+package streams
+
+import (
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"time"
+
+	"toolledger/internal/schema"
+)
+
+// splitBatch cuts a Lambda stream batch into its records. A record that is broken inside is still a record; what is no
+// batch at all is an error.
+func splitBatch(batch string) ([]string, error) {
+	sc := scanner{s: batch}
+	var records []string
+	found := false
+	err := sc.object(func(name string) error {
+		if name != "Records" {
+			_, err := sc.skip()
+			return err
+		}
+		found = true
+		return sc.array(func() error {
+			record, err := sc.skip()
+			records = append(records, record)
+			return err
+		})
+	})
+	switch {
+	case err != nil:
+		return nil, &BatchError{"is not a stream batch", err}
+	case sc.peek() != 0:
+		return nil, &BatchError{"is not a stream batch", errSyntax}
+	case !found:
+		return nil, &BatchError{Reason: "has no Records"}
+	}
+	return records, nil
+}
+
+// recordDecoder decodes one record after the other into the same memory: a Change is valid until the next one is read.
+type recordDecoder struct {
+	sc       scanner
+	old, new Image
+}
+
+// decode reads one record. What is wrong with it is in Change.Err; its sequence number is there even then, if it has one.
+func (d *recordDecoder) decode(record string, c *Change) {
+	*c = Change{}
+	d.sc = scanner{s: record}
+	err := d.sc.object(func(name string) error { return d.member(name, c) })
+	if err == nil && d.sc.peek() != 0 {
+		err = errSyntax
+	}
+	if err == nil && c.Keys == (schema.Key{}) {
+		err = &UnreadableError{Rule: "the record has no keys"}
+	}
+	if err != nil {
+		c.Err = asUnreadable(err)
+		salvage(record, c)
+	}
+}
+
+func asUnreadable(err error) error {
+	if u, ok := errors.AsType[*UnreadableError](err); ok {
+		return u
+	}
+	return &UnreadableError{Rule: "the record " + err.Error()}
+}
+
+func (d *recordDecoder) member(name string, c *Change) (err error) {
+	switch name {
+	case "eventName":
+		c.Op, err = d.sc.text()
+	case "eventSourceARN":
+		c.Stream, err = d.sc.text()
+	case "userIdentity":
+		c.TTL, err = d.identity()
+	case "dynamodb":
+		err = d.sc.object(func(name string) error { return d.content(name, c) })
+	default:
+		_, err = d.sc.skip()
+	}
+	return err
+}
+
+func (d *recordDecoder) identity() (ttl bool, err error) {
+	if d.sc.null() {
+		return false, nil
+	}
+	matches := 0
+	err = d.sc.object(func(name string) error {
+		value, err := d.sc.skip()
+		if name == "type" && value == `"`+ttlType+`"` || name == "principalId" && value == `"`+ttlPrincipal+`"` {
+			matches++
+		}
+		return err
+	})
+	return matches == 2, err
+}
+
+func (d *recordDecoder) content(name string, c *Change) (err error) {
+	switch name {
+	case "Keys":
+		err = d.keys(c)
+	case "NewImage":
+		d.new, err = d.image(d.new)
+		c.New = d.new
+	case "OldImage":
+		d.old, err = d.image(d.old)
+		c.Old = d.old
+	case "SequenceNumber":
+		c.Sequence, err = d.sc.text()
+	case "ApproximateCreationDateTime":
+		var seconds string
+		if seconds, err = d.sc.number(); err == nil {
+			c.Time = recordTime(seconds)
+		}
+	default:
+		_, err = d.sc.skip()
+	}
+	return err
+}
+
+// recordTime reads epoch seconds, whole or with a fraction; zero for what is no time.
+func recordTime(seconds string) time.Time {
+	if n, err := strconv.ParseInt(seconds, 10, 64); err == nil {
+		return plausible(time.Unix(n, 0).UTC())
+	}
+	f, err := strconv.ParseFloat(seconds, 64)
+	if err != nil || f < 0 || f > 1e11 {
+		return time.Time{}
+	}
+	return plausible(time.UnixMilli(int64(f * 1e3)).UTC())
+}
+
+// plausible returns t, or zero for a time before DynamoDB existed: an unset field, or seconds taken for milliseconds.
+func plausible(t time.Time) time.Time {
+	if t.Year() < 2012 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
+}
+
+func (d *recordDecoder) keys(c *Change) error {
+	return d.sc.object(func(name string) error {
+		v, err := d.value(0)
+		switch {
+		case err != nil:
+			return within(name, err)
+		case name == schema.PK && v.Type == schema.TypeString:
+			c.Keys.PK = v.Text
+		case name == schema.SK && v.Type == schema.TypeString:
+			c.Keys.SK = v.Text
+		}
+		return nil
+	})
+}
+
+// image reads an item into the memory of im; null is no image.
+func (d *recordDecoder) image(im Image) (Image, error) {
+	if d.sc.null() {
+		return nil, nil
+	}
+	if im == nil {
+		im = make(Image, 0, 48)
+	}
+	im = im[:0]
+	err := d.sc.object(func(name string) error {
+		v, err := d.value(0)
+		im = append(im, Attr{name, v})
+		return within(name, err)
+	})
+	return im, err
+}
+
+// within names the attribute that an error is about, unless it is named already.
+func within(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if u, ok := errors.AsType[*UnreadableError](err); ok && u.Attr != "" {
+		return u
+	}
+	return &UnreadableError{knownAttr(name), err.Error()}
+}
+
+// knownAttr returns the names of our own attributes: others may hold anything, and errors hold no data.
+func knownAttr(name string) string {
+	for _, known := range attrNames {
+		if name == known {
+			return name
+		}
+	}
+	switch name {
+	case schema.PK, schema.SK, schema.AFormat, schema.AQuotaID, schema.AGranted, schema.ARemaining, schema.AObsID, schema.AResultRef:
+		return name
+	}
+	return "another attribute"
+}
+
+var (
+	errNoTag      = errors.New("must have one type tag")
+	errUnknownTag = errors.New("has an unknown type tag")
+	errBase64     = errors.New("is not base64")
+)
+
+// value reads one attribute value: an object with exactly one type tag.
+func (d *recordDecoder) value(depth int) (schema.Value, error) {
+	var v schema.Value
+	if depth > maxDepth {
+		return v, errDepth
+	}
+	if !d.sc.take('{') || d.sc.peek() != '"' {
+		return v, errNoTag
+	}
+	tag, err := d.sc.text()
+	if err != nil {
+		return v, err
+	}
+	if !d.sc.take(':') {
+		return v, errSyntax
+	}
+	if v, err = d.tagged(tag, depth); err != nil {
+		return v, err
+	}
+	if !d.sc.take('}') {
+		return v, errNoTag
+	}
+	return v, nil
+}
+
+func (d *recordDecoder) tagged(tag string, depth int) (v schema.Value, err error) {
+	switch tag {
+	case "S":
+		v.Type = schema.TypeString
+		v.Text, err = d.sc.text()
+	case "N":
+		v.Type = schema.TypeNumber
+		v.Text, err = d.sc.text()
+	case "B":
+		v.Type = schema.TypeBinary
+		v.Data, err = d.binary()
+	case "BOOL":
+		v.Type = schema.TypeBool
+		v.Bool, err = d.boolean()
+	case "M":
+		v.Type = schema.TypeMap
+		v.Map, err = d.document(depth)
+	case "SS":
+		v.Type = schema.TypeStringSet
+		err = d.sc.array(func() error {
+			s, err := d.sc.text()
+			v.Set = append(v.Set, s)
+			return err
+		})
+	case "L", "NS", "BS", "NULL":
+		v.Text, err = d.sc.skip()
+	default:
+		err = errUnknownTag
+	}
+	return v, err
+}
+
+func (d *recordDecoder) binary() ([]byte, error) {
+	text, err := d.sc.text()
+	if err != nil {
+		return nil, err
+	}
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errBase64
+	}
+	return data, nil
+}
+
+func (d *recordDecoder) boolean() (bool, error) {
+	d.sc.peek()
+	switch {
+	case d.sc.literal("true"):
+		return true, nil
+	case d.sc.literal("false"):
+		return false, nil
+	}
+	return false, errSyntax
+}
+
+func (d *recordDecoder) document(depth int) (map[string]schema.Value, error) {
+	m := make(map[string]schema.Value)
+	err := d.sc.object(func(name string) error {
+		v, err := d.value(depth + 1)
+		m[name] = v
+		return err
+	})
+	return m, err
+}
+
+// salvage looks in a record that could not be decoded for what it takes to report it: sequence number, keys, stream.
+func salvage(record string, c *Change) {
+	var keys, sequence string
+	sc := scanner{s: record}
+	_ = sc.object(func(name string) error {
+		if name != "dynamodb" {
+			value, err := sc.skip()
+			if name == "eventSourceARN" {
+				c.Stream = unquoted(value)
+			}
+			return err
+		}
+		return sc.object(func(name string) error {
+			value, err := sc.skip()
+			switch name {
+			case "SequenceNumber":
+				sequence = unquoted(value)
+			case "Keys":
+				keys = value
+			}
+			return err
+		})
+	})
+	c.Sequence = sequence
+	if d := (&recordDecoder{sc: scanner{s: keys}}); keys != "" {
+		var found Change
+		if d.keys(&found) == nil {
+			c.Keys = found.Keys
+		}
+	}
+}
+
+// unquoted returns the string that text is, or "".
+func unquoted(text string) string {
+	sc := scanner{s: text}
+	s, err := sc.text()
+	if err != nil {
+		return ""
+	}
+	return s
+}
