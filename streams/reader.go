@@ -44,9 +44,13 @@ func (r *shardReader) read(ctx context.Context) error {
 	defer r.release(ctx)
 	for ctx.Err() == nil {
 		err := r.insist(ctx, func() error { return r.next(ctx) })
+		ended := errors.Is(err, errEnd)
+		if ended {
+			err = r.insist(ctx, func() error { return r.finish(ctx) })
+		}
 		switch {
-		case errors.Is(err, errEnd):
-			return r.insist(ctx, func() error { return r.finish(ctx) })
+		case err == nil && ended:
+			return nil
 		case errors.Is(err, errLeaseLost):
 			r.log(ctx, slog.LevelWarn, "shard lost to another poller", nil)
 			return nil
@@ -229,7 +233,7 @@ func (r *shardReader) process(ctx context.Context, records []streamtypes.Record)
 			return nil
 		}
 		if ctx.Err() != nil {
-			return nil
+			return ctx.Err()
 		}
 		r.stumble(ctx, err)
 	}
