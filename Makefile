@@ -46,7 +46,7 @@ check: $(GOFUMPT) $(GOLANGCI_LINT) ## format, lint, import order, modules, gener
 
 .PHONY: fmt
 fmt: $(GOFUMPT) ## format all Go files
-	@git ls-files -z --cached --others --exclude-standard -- '*.go' | xargs -0 $(GOFUMPT) -w
+	@git ls-files -z --cached --others --exclude-standard -- '*.go' | xargs -0 ls -d 2>/dev/null | xargs $(GOFUMPT) -w
 
 .PHONY: bench
 bench: setup ## measure, print a table and write .local/bench.json

@@ -137,7 +137,10 @@ func TestKilledParent(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the helper started nothing: %v", err)
 			}
-			var at struct{ Endpoint string }
+			var at struct {
+				Endpoint string
+				Pid      int
+			}
 			if err := json.Unmarshal(line, &at); err != nil {
 				t.Fatal(err)
 			}
@@ -154,6 +157,7 @@ func TestKilledParent(t *testing.T) {
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
+			_ = syscall.Kill(at.Pid, syscall.SIGKILL)
 			t.Errorf("the server still answers 2 s after its parent got %s", sig)
 		})
 	}
