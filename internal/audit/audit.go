@@ -49,6 +49,7 @@ const (
 	defaultRechecks = 3
 	defaultLimit    = 1000
 	defaultSkew     = 2 * time.Minute
+	defaultHorizon  = time.Minute // of rows that store none
 )
 
 func (c *Config) defaults() error {

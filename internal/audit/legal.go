@@ -144,7 +144,7 @@ func (s *subject) pending() {
 	s.require(r.ExpiresAt.IsZero(), schema.AExpiresAt, "must not be set: a pending call must never vanish by TTL")
 	s.require(r.Failure == "", schema.AFailure, "must not be set on a pending call")
 	s.require(sum(r.Debits) == r.Reserved, schema.ADebits, "must add up to what was reserved")
-	if !r.Deadline.IsZero() && r.Deadline.Add(s.cfg.Skew+r.Horizon).Before(s.now) {
+	if !r.Deadline.IsZero() && r.Deadline.Add(s.cfg.Skew+orDefault(r.Horizon, defaultHorizon)).Before(s.now) {
 		rule := "its deadline has passed and nobody has settled it"
 		if r.Held {
 			rule = "is held: a person has to say what became of it"
@@ -198,7 +198,7 @@ var attributes = map[schema.Kind]map[string]bool{
 		schema.ACursor, schema.AExpectCursor, schema.ATrace, schema.ALookup, schema.AReserved, schema.ACharged,
 		schema.AShortfall, schema.ADebits, schema.AResultJSON, schema.AResultRef, schema.AFailure, schema.AUnverified,
 		schema.ASuspects, schema.AApplied, schema.AContention, schema.ADeadline, schema.ALastDeadline, schema.APendingBucket,
-		schema.ASweepAt, schema.AHeld, schema.ASettledBy, schema.ASettledFrom, schema.ABy, schema.AWhy, schema.ACompensates,
+		schema.ASweepAt, schema.AHeld, schema.AReservedAt, schema.ASettledBy, schema.ASettledFrom, schema.ABy, schema.AWhy, schema.ACompensates,
 		schema.ARefundOrig, schema.ACompensatedBy, schema.ACompensatedAt, schema.AErasing),
 	schema.KindQuota: set(schema.PK, schema.SK, schema.AFormat, schema.AQuotaID, schema.AVersion, schema.AGranted,
 		schema.ARemaining, schema.AExtra, schema.AShard, schema.APlanVersion, schema.ASuspended, schema.ACreatedAt,
