@@ -1,0 +1,272 @@
+package streams
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"toolledger/internal/schema"
+)
+
+// The decoder reads from a Lambda batch what a client of the stream reads from the stream: the same change, so the same events.
+func TestDecodeEveryTransition(t *testing.T) {
+	var d recordDecoder
+	var c Change
+	for _, tr := range transitions() {
+		want := changeOf(tr.was, tr.is)
+		d.decode(lambdaRecord(t, want), &c)
+		if c.Err != nil {
+			t.Fatalf("%s: %v", tr.name, c.Err)
+		}
+		if c.Op != want.Op || c.Keys != want.Keys || c.Sequence != want.Sequence || !c.Time.Equal(want.Time) || c.Stream != want.Stream {
+			t.Errorf("%s: got %+v", tr.name, c)
+		}
+		if (c.Old == nil) != (want.Old == nil) || (c.New == nil) != (want.New == nil) || !c.Old.equal(want.Old) || !c.New.equal(want.New) {
+			t.Errorf("%s: images differ", tr.name)
+		}
+		if got := deriveTypes(t, c); !slices.Equal(got, tr.events) {
+			t.Errorf("%s: got %v, want %v", tr.name, got, tr.events)
+		}
+	}
+}
+
+// One bad record is one bad record: the others of its batch are read, and it can still be reported by number and key.
+func TestDecodeBadRecordKeepsNumberAndKeys(t *testing.T) {
+	good := lambdaRecord(t, changeOf(nil, pendingRow()))
+	replace := func(old, with string) string {
+		bad := strings.Replace(good, old, with, 1)
+		if bad == good {
+			t.Fatalf("%s does not occur", old)
+		}
+		return bad
+	}
+	for name, record := range map[string]string{
+		"no type tag":          replace(`"state":{"S":"pending"}`, `"state":{}`),
+		"null for a value":     replace(`"state":{"S":"pending"}`, `"state":null`),
+		"unknown type tag":     replace(`"state":{"S":"pending"}`, `"state":{"XX":"pending"}`),
+		"two type tags":        replace(`"state":{"S":"pending"}`, `"state":{"S":"pending","N":"1"}`),
+		"text for a value":     replace(`"state":{"S":"pending"}`, `"state":"pending"`),
+		"number for a string":  replace(`"state":{"S":"pending"}`, `"state":{"S":7}`),
+		"bad base64":           replace(`"argHashes":{"B":"`, `"argHashes":{"B":"*`),
+		"bad boolean":          replace(`"state":{"S":"pending"}`, `"state":{"BOOL":"yes"}`),
+		"bad escape":           replace(`"state":{"S":"pending"}`, `"state":{"S":"\q"}`),
+		"half an escape":       replace(`"state":{"S":"pending"}`, `"state":{"S":"\u12"}`),
+		"control character":    replace(`"state":{"S":"pending"}`, "\"state\":{\"S\":\"pen\nding\"}"),
+		"image is a list":      replace(`"NewImage":{`, `"NewImage":[{}],"Other":{`),
+		"too deep":             replace(`"state":{"S":"pending"}`, `"state":`+strings.Repeat(`{"M":{"a":`, 40)+`{"S":"x"}`+strings.Repeat(`}}`, 40)),
+		"operation is no text": replace(`"eventName":"INSERT"`, `"eventName":1`),
+		"time is no number":    replace(`"ApproximateCreationDateTime":`, `"ApproximateCreationDateTime":"x","Other":`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			records, err := splitBatch(string(lambdaBatch(good, record, good)))
+			if err != nil || len(records) != 3 || records[1] != record {
+				t.Fatalf("got %d records, %v", len(records), err)
+			}
+			var d recordDecoder
+			var c Change
+			d.decode(records[1], &c)
+			if _, ok := errors.AsType[*UnreadableError](c.Err); !ok {
+				t.Errorf("got %v", c.Err)
+			}
+			if c.Sequence != "4711" || c.Keys != pendingRow().Key || c.Stream == "" {
+				t.Errorf("got number %q, keys %v", c.Sequence, c.Keys)
+			}
+			if c.Err != nil && strings.Contains(c.Err.Error(), "pending") {
+				t.Errorf("the error holds the value: %v", c.Err)
+			}
+			d.decode(records[2], &c)
+			if c.Err != nil {
+				t.Errorf("the next record: %v", c.Err)
+			}
+		})
+	}
+}
+
+// What is no batch is an error, never an empty batch: Lambda would take the silence for success.
+func TestSplitBatchRefuses(t *testing.T) {
+	for _, batch := range []string{
+		``, `null`, `[]`, `{}`, `{"records":[]}`, `{"Records":null}`, `{"Records":{}}`, `{"Records":[}`, `{"Records":[{}`,
+		`{"Records":[{}]`, `{"Records":[{}]} x`, `{"Records":[{"a":"]}`, `{"Records":[,]}`, `"Records"`,
+	} {
+		if _, err := splitBatch(batch); err == nil {
+			t.Errorf("%s: no error", batch)
+		} else if _, ok := errors.AsType[*BatchError](err); !ok {
+			t.Errorf("%s: %v", batch, err)
+		}
+	}
+	records, err := splitBatch(` { "other" : {"Records":[1]} , "Records" : [ ] } `)
+	if err != nil || len(records) != 0 {
+		t.Errorf("got %v, %v", records, err)
+	}
+}
+
+// Strings are decoded as encoding/json decodes them.
+func TestScannerText(t *testing.T) {
+	for _, text := range []string{
+		`""`, `"plain"`, `"\"\\\/\b\f\n\r\t"`, `"\u00e9\ud83d\ude00x"`, `"\ud83d"`, `"\ud83dx"`, `"\ud83d\u0041"`, `"a\\"`, `"\\\\\""`, `"Zürich 東京"`,
+	} {
+		var want string
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatal(err)
+		}
+		sc := scanner{s: text + `,`}
+		got, err := sc.text()
+		if err != nil || got != want || sc.pos != len(text) {
+			t.Errorf("%s: got %q, %v at %d; want %q", text, got, err, sc.pos, want)
+		}
+		sc = scanner{s: text + `,`}
+		if skipped, err := sc.skip(); err != nil || skipped != text {
+			t.Errorf("%s: skipped %q, %v", text, skipped, err)
+		}
+	}
+}
+
+// Sequence numbers are compared as numbers: as text, "9" is above "10".
+func TestCompareSequence(t *testing.T) {
+	order := []string{"", "0", "1", "9", "10", "99", "100", "099999", "100000000000000000000000000000000000001"}
+	for i, a := range order {
+		for j, b := range order {
+			want := i - j
+			if min(i, j) == 0 && max(i, j) == 1 {
+				want = 0 // nothing and zero are both below every number
+			}
+			if got := compareSequence(a, b); (got < 0) != (want < 0) || (got > 0) != (want > 0) {
+				t.Errorf("%q, %q: got %d", a, b, got)
+			}
+		}
+	}
+}
+
+// Whatever bytes come, the decoder reads a record or says why not, and Derive gives events, nothing, or an error.
+func FuzzDecode(f *testing.F) {
+	for _, tr := range transitions() {
+		f.Add([]byte(lambdaBatch(lambdaRecord(f, changeOf(tr.was, tr.is)))))
+	}
+	f.Add([]byte(`{"Records":[{"eventName":"MODIFY","dynamodb":{"Keys":{"pk":{"S":"TENANT#a"},"sk":{"S":"QUOTA#2026-11"}},"NewImage":{"a":{"L":[]}},"OldImage":{}}}]}`))
+	f.Add([]byte(`{"Records":[{},null,7,"x",[]]}`))
+	f.Fuzz(func(t *testing.T, batch []byte) {
+		records, err := splitBatch(string(batch))
+		if err != nil {
+			return
+		}
+		var d recordDecoder
+		var c Change
+		for _, record := range records {
+			d.decode(record, &c)
+			evs, data, err := Derive(c)
+			if _, ok := errors.AsType[*UnreadableError](err); err != nil && (!ok || evs != nil || data != nil) {
+				t.Fatalf("got %v, %v, %v", evs, data, err)
+			}
+			for _, ev := range evs {
+				if ev.Head().ID == "" {
+					t.Fatalf("%s has no id", ev.DetailType())
+				}
+				if _, err := json.Marshal(ev); err != nil {
+					t.Fatalf("%s: %v", ev.DetailType(), err)
+				}
+			}
+		}
+		// A valid batch holds as many records for us as for encoding/json.
+		var plain struct{ Records []json.RawMessage }
+		if json.Unmarshal(batch, &plain) == nil && !strings.Contains(strings.ToLower(string(batch)), "\\u") &&
+			strings.Count(strings.ToLower(string(batch)), `"records"`) == 1 && len(plain.Records) != len(records) {
+			t.Fatalf("%d records, encoding/json finds %d", len(records), len(plain.Records))
+		}
+	})
+}
+
+// FuzzDerive changes rows as no writer would: each pair of images gives events or an error, the same ones every time.
+func FuzzDerive(f *testing.F) {
+	f.Add("state", "applied", "version", "2", "expiresAt", "1", uint8(0))
+	f.Add("granted", "9223372036854775807", "remaining", "-9223372036854775808", "version", "7", uint8(1))
+	f.Add("duplicates", "9007199254740992", "inFlight", "1", "quotaDenials", "3", uint8(2))
+	f.Fuzz(func(t *testing.T, n1, v1, n2, v2, n3, v3 string, kind uint8) {
+		was, is := fuzzImages(kind)
+		for i, edit := range [][2]string{{n1, v1}, {n2, v2}, {n3, v3}} {
+			v := schema.Value{Type: schema.TypeString, Text: edit[1]}
+			if strings.Trim(edit[1], "-0123456789") == "" {
+				v.Type = schema.TypeNumber
+			}
+			if i%2 == 0 {
+				is = append(is, Attr{edit[0], v})
+			} else {
+				was = append(was, Attr{edit[0], v})
+			}
+		}
+		c := Change{Op: OpModify, Old: was, New: is, Sequence: "1", Time: t0}
+		for _, a := range is {
+			if a.Name == schema.PK {
+				c.Keys.PK = a.Value.Text
+			}
+			if a.Name == schema.SK {
+				c.Keys.SK = a.Value.Text
+			}
+		}
+		first, _, err := Derive(c)
+		second, _, again := Derive(c)
+		if !reflect.DeepEqual(first, second) || fmt.Sprint(err) != fmt.Sprint(again) {
+			t.Fatalf("one change, two readings: %v %v, %v %v", first, err, second, again)
+		}
+	})
+}
+
+func fuzzImages(kind uint8) (was, is Image) {
+	switch kind % 4 {
+	case 1:
+		q := quotaItem(1000, 500)
+		return ImageOf(q.Item()), ImageOf(q.Item())
+	case 2:
+		o := observationItem(3)
+		return o, observationItem(4)
+	case 3:
+		p := planItem(1000)
+		return ImageOf(p.Item()), ImageOf(p.Item())
+	}
+	return ImageOf(pendingRow().Item()), ImageOf(next(pendingRow(), finalize(20)).Item())
+}
+
+// BenchmarkDecodeDerive measures decoding and deriving a batch of 1,000 records, per record, against the types of
+// aws-lambda-go with encoding/json in the same run.
+func BenchmarkDecodeDerive(b *testing.B) {
+	var records []string
+	all := transitions()
+	for i := range 1000 {
+		tr := all[i%len(all)]
+		records = append(records, lambdaRecord(b, changeOf(tr.was, tr.is)))
+	}
+	batch := lambdaBatch(records...)
+	b.Run("own", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			records, err := splitBatch(string(batch))
+			if err != nil {
+				b.Fatal(err)
+			}
+			var d recordDecoder
+			var c Change
+			for _, record := range records {
+				d.decode(record, &c)
+				if _, err := derive(nil, &c); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/record")
+	})
+	b.Run("lambda-types", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var ev events.DynamoDBEvent
+			if err := json.Unmarshal(batch, &ev); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/record")
+	})
+}
