@@ -50,7 +50,7 @@ func TestBadInput(t *testing.T) {
 		text string
 	}{
 		"unknown command":  {[]string{"demmo"}, `unknown command "demmo"`},
-		"near miss":        {[]string{"versoin"}, "did you mean version?"},
+		"near miss":        {[]string{"versio"}, "did you mean version?"},
 		"unknown flag":     {[]string{"init", "--bogus"}, "--bogus (see toolledger init --help)"},
 		"stray argument":   {[]string{"version", "now"}, `unexpected argument "now"`},
 		"log level":        {[]string{"version", "--log-level", "loud"}, `--log-level "loud"`},
