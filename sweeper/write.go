@@ -51,6 +51,9 @@ func (r *run) writeLane(batches [][]step) {
 // another one can be at.
 const splitAfter = 3
 
+// maxTries bounds the tries of one batch: what contention does not let through now, the next run takes up.
+const maxTries = 12
+
 // batch is one transaction through all its tries.
 type batch struct {
 	*run
@@ -70,7 +73,7 @@ type sent struct {
 
 // write tries until every row is written, dropped, or handed back in halves.
 func (b *batch) write() (halves [][]step) {
-	for try := 1; try <= protocol.MaxTries && len(b.steps) > 0; try++ {
+	for try := 1; try <= maxTries && len(b.steps) > 0; try++ {
 		tx := b.transaction()
 		b.count(func(p *Report) { p.Requests++ })
 		err := protocol.Send(b.ctx, b.l.Client, tx)

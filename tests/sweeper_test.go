@@ -154,7 +154,7 @@ func TestSweepKeepsTheMargin(t *testing.T) {
 }
 
 // Promise: writers and sweepers whose clocks are 90 s apart, either way round, never take a live reservation from its
-// holder, and agree about a dead one.
+// holder.
 func TestSweepClocksApart(t *testing.T) {
 	g := newSweepRig(t)
 	ctx := t.Context()
