@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// callers is how many goroutines call at once.
+const callers = 32
+
+// call makes the n-th call of a run; n is never used twice.
+type call func(ctx context.Context, n int64) error
+
+// usage is what one call took of this process: processor time in microseconds, allocations, bytes.
+type usage struct{ cpu, allocs, bytes float64 }
+
+// over returns how many times b goes into u.
+func (u usage) over(b usage) usage {
+	return usage{u.cpu / b.cpu, u.allocs / b.allocs, u.bytes / b.bytes}
+}
+
+// block makes calls from all callers and returns what each took on average.
+func block(ctx context.Context, calls int64, next *atomic.Int64, do call) (usage, error) {
+	runtime.GC() // so that nobody pays for another's garbage
+	var left atomic.Int64
+	left.Store(calls)
+	g, ctx := errgroup.WithContext(ctx)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun := processorTime()
+	for range callers {
+		g.Go(func() error {
+			for left.Add(-1) >= 0 {
+				if err := do(ctx, next.Add(1)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	used := processorTime() - begun
+	runtime.ReadMemStats(&after)
+	n := float64(calls)
+	return usage{
+		cpu:    float64(used.Nanoseconds()) / 1e3 / n,
+		allocs: float64(after.Mallocs-before.Mallocs) / n,
+		bytes:  float64(after.TotalAlloc-before.TotalAlloc) / n,
+	}, err
+}
+
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// compared is what many alternating rounds of two calls took: medians over the rounds, that of the ratios too.
+type compared struct{ value, floor, ratio usage }
+
+// compare runs rounds of floor and value. The order within a round alternates, since what runs second finds a warmer
+// machine.
+func compare(ctx context.Context, rounds int, calls int64, value, floor call) (compared, error) {
+	var next atomic.Int64
+	both := [2]call{floor, value}
+	for _, do := range both { // connections, caches, the plan
+		if _, err := block(ctx, calls, &next, do); err != nil {
+			return compared{}, err
+		}
+	}
+	floors, values, ratios := make([]usage, rounds), make([]usage, rounds), make([]usage, rounds)
+	for n := range rounds {
+		for i := range both {
+			which := (n + i) % 2
+			u, err := block(ctx, calls, &next, both[which])
+			if err != nil {
+				return compared{}, err
+			}
+			[2][]usage{floors, values}[which][n] = u
+		}
+		ratios[n] = values[n].over(floors[n])
+	}
+	return compared{medians(values), medians(floors), medians(ratios)}, nil
+}
+
+func medians(us []usage) usage {
+	return usage{
+		cpu:    median(us, func(u usage) float64 { return u.cpu }),
+		allocs: median(us, func(u usage) float64 { return u.allocs }),
+		bytes:  median(us, func(u usage) float64 { return u.bytes }),
+	}
+}
+
+func median[T any](of []T, figure func(T) float64) float64 {
+	figures := make([]float64, len(of))
+	for i, x := range of {
+		figures[i] = figure(x)
+	}
+	slices.Sort(figures)
+	n := len(figures)
+	return (figures[(n-1)/2] + figures[n/2]) / 2
+}
