@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,34 +9,23 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
-	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
 	"toolledger/metrics"
 	"toolledger/sweeper"
 	"toolledger/writers"
 )
 
-const (
-	defaultNamespace = "toolledger"
-	noMetrics        = "-"
-)
-
-// putter is the part of *cloudwatch.Client that publishes.
-type putter interface {
-	PutMetricData(context.Context, *cloudwatch.PutMetricDataInput, ...func(*cloudwatch.Options)) (*cloudwatch.PutMetricDataOutput, error)
-}
+const noMetrics = "-"
 
 type handler struct {
-	sweeper   *sweeper.Sweeper
-	cloud     putter
-	namespace string
-	log       *slog.Logger
+	sweeper *sweeper.Sweeper
+	cloud   *metrics.CloudWatch // nil: publish none
+	log     *slog.Logger
 }
 
 // newHandler reads the environment and checks it before the first event: a sweeper that cannot work says so when it is
 // deployed, not at night.
-func newHandler(getenv func(string) string, cfg aws.Config, db writers.DynamoDB, cloud putter) (*handler, error) {
+func newHandler(getenv func(string) string, cfg aws.Config, db writers.DynamoDB, cloud metrics.CloudWatchClient) (*handler, error) {
 	log, err := newLogger(getenv("LOG_LEVEL"))
 	if err != nil {
 		return nil, err
@@ -69,7 +57,11 @@ func newHandler(getenv func(string) string, cfg aws.Config, db writers.DynamoDB,
 	if err != nil {
 		return nil, err
 	}
-	return &handler{sweeper: s, cloud: cloud, namespace: cmp.Or(getenv("METRICS_NAMESPACE"), defaultNamespace), log: log}, nil
+	h := &handler{sweeper: s, log: log}
+	if namespace := getenv("METRICS_NAMESPACE"); namespace != noMetrics {
+		h.cloud, err = metrics.NewCloudWatch(cloud, metrics.CloudWatchConfig{Namespace: namespace, Logger: log})
+	}
+	return h, err
 }
 
 func duration(name, value string) (time.Duration, error) {
@@ -99,33 +91,10 @@ func verifiers(cfg aws.Config, value string) (func(context.Context, sweeper.Veri
 // that do not come.
 func (h *handler) handle(ctx context.Context, _ json.RawMessage) (sweeper.Report, error) {
 	report, err := h.sweeper.Run(ctx)
-	if h.namespace != noMetrics {
-		if perr := h.publish(ctx, report); perr != nil {
+	if h.cloud != nil {
+		if perr := h.cloud.Record(context.WithoutCancel(ctx), report.Metrics()); perr != nil {
 			h.log.LogAttrs(ctx, slog.LevelError, "metrics of the sweep not published", slog.Any("error", perr))
 		}
 	}
 	return report, err
-}
-
-func (h *handler) publish(ctx context.Context, report sweeper.Report) error {
-	in := &cloudwatch.PutMetricDataInput{Namespace: aws.String(h.namespace)}
-	for _, d := range report.Metrics() {
-		in.MetricData = append(in.MetricData, types.MetricDatum{
-			MetricName: aws.String(d.Name), Value: aws.Float64(d.Value), Timestamp: aws.Time(d.Time), Unit: unitOf(d.Name),
-		})
-	}
-	if len(in.MetricData) == 0 {
-		return nil
-	}
-	_, err := h.cloud.PutMetricData(ctx, in)
-	return err
-}
-
-func unitOf(name string) types.StandardUnit {
-	for _, d := range metrics.Definitions() {
-		if d.Name == name {
-			return types.StandardUnit(d.Unit)
-		}
-	}
-	return types.StandardUnitNone
 }

@@ -9,7 +9,7 @@
 //	SWEEP_RESERVE         stop this long before the invocation's end, as 5s; default: 5 seconds
 //	SWEEP_VERIFY_TIMEOUT  of one question to a verifier, as 10s; default: 10 seconds
 //	SWEEP_VERIFIERS       {"tool": "function or ARN", …}: whom to ask; default: nobody
-//	METRICS_NAMESPACE     default: toolledger; "-" publishes none
+//	METRICS_NAMESPACE     default: ToolLedger; "-" publishes none
 //	LOG_LEVEL             debug, info, warn or error; default: info
 //
 // The ledger's LEDGER_KEEP and LEDGER_SKEW must be those of the writers. Endpoints and credentials are the SDK's own
