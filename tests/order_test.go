@@ -38,6 +38,7 @@ var order = []rule{
 	{"internal/...", []string{library}},
 	{"writers", []string{library}},
 	{"writers/api", []string{"writers", library}},
+	{"writers/results", []string{"writers", library}},
 	{"writers/writerstest", []string{"writers", "internal/stack", library}},
 	{"writers/lambda/...", []string{"writers", "writers/api", "metrics", library}},
 	{"streams", []string{"streams/events", "metrics", "writers", library}},
