@@ -50,6 +50,9 @@ func (a *app) audit(ctx context.Context, w *where, tenant string) error {
 	if err != nil {
 		return badInput("audit of %s at %s: %w", l.table, l, err)
 	}
+	if tenant != "" && len(r.Items) == 0 { // "all is well" with a tenant that is not there would be a lie
+		return badInput("there is nothing of tenant %s in %s at %s", tenant, l.table, l)
+	}
 	if a.json {
 		if err := a.printJSON(r); err != nil {
 			return err

@@ -199,7 +199,7 @@ func (p *demoPlan) script(o demoOptions) func(outside.Request) outside.Answer {
 		if first && c.line%2 == 1 && (c.trouble == workerDies || c.trouble == answerLost) {
 			answer.Delay = unseen
 		}
-		if o.sabotage == sabotageEffects && c.trouble == slow {
+		if o.sabotage == sabotageEffects {
 			answer.Repeat = 1
 		}
 		return answer

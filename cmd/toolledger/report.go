@@ -101,12 +101,18 @@ func (r *report) table() string {
 	t := newTable()
 	t.AppendHeader(table.Row{"what became of the calls", "", "what the stream told", ""})
 	left := [][2]string{
-		{"calls", strconv.Itoa(r.Calls)}, {"  of these mutating", strconv.Itoa(r.Mutating)},
-		{"applied", strconv.Itoa(r.Applied)}, {"replayed", strconv.Itoa(r.Replayed)},
-		{"refused by the tool, released", strconv.Itoa(r.Released)}, {"  tokens given back", strconv.FormatInt(r.Refunded, 10)},
-		{"denied by quota", strconv.Itoa(r.QuotaDenied)}, {"key conflicts", strconv.Itoa(r.KeyConflicts)},
-		{"attempts made for them", strconv.Itoa(r.Attempts)}, {"workers that died", strconv.Itoa(r.Crashes)},
-		{"answers that were lost", strconv.Itoa(r.Dropped)}, {"effects outside", strconv.Itoa(r.Effects)},
+		{"calls", strconv.Itoa(r.Calls)},
+		{"  of these mutating", strconv.Itoa(r.Mutating)},
+		{"applied", strconv.Itoa(r.Applied)},
+		{"replayed", strconv.Itoa(r.Replayed)},
+		{"refused by the tool, released", strconv.Itoa(r.Released)},
+		{"  tokens given back", strconv.FormatInt(r.Refunded, 10)},
+		{"denied by quota", strconv.Itoa(r.QuotaDenied)},
+		{"key conflicts", strconv.Itoa(r.KeyConflicts)},
+		{"attempts made for them", strconv.Itoa(r.Attempts)},
+		{"workers that died", strconv.Itoa(r.Crashes)},
+		{"answers that were lost", strconv.Itoa(r.Dropped)},
+		{"effects outside", strconv.Itoa(r.Effects)},
 	}
 	var right [][2]string
 	for _, name := range slices.Sorted(maps.Keys(r.Events)) {

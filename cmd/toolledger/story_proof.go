@@ -298,8 +298,11 @@ func compareObservation(o *schema.Observation, e *entity) []string {
 		event string
 		want  int64
 	}{
-		{"ToolCallReplayed", o.Duplicates}, {"ToolCallInFlight", o.InFlight}, {"IdempotencyKeyConflict", o.KeyConflicts},
-		{"QuotaExhausted", o.QuotaDenials}, {"ContentionGaveUp", o.GiveUps},
+		{"ToolCallReplayed", o.Duplicates},
+		{"ToolCallInFlight", o.InFlight},
+		{"IdempotencyKeyConflict", o.KeyConflicts},
+		{"QuotaExhausted", o.QuotaDenials},
+		{"ContentionGaveUp", o.GiveUps},
 	} {
 		if e.deltas[c.event] != c.want || e.counts[c.event] != c.want {
 			wrong = append(wrong, fmt.Sprintf("%s: %s adds up to %d, counted were %d", o.Key.SK, c.event, e.deltas[c.event], c.want))

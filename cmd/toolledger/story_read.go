@@ -137,10 +137,12 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// lose forgets one event, so that the proof can be seen to fail.
+// lose forgets that an effect was told, so that the proof can be seen to fail.
 func (r *reading) lose() {
-	for id := range r.events {
-		delete(r.events, id)
-		return
+	for id, ev := range r.events {
+		if _, ok := ev.(*events.ToolEffectApplied); ok {
+			delete(r.events, id)
+			return
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
@@ -182,14 +183,19 @@ func outcomeOf(a answer) outcome {
 	return unsettled
 }
 
+// answers are the refusals that a caller understands: final ones, and those that ask to come back later.
+var answers = []writers.Code{
+	writers.ErrKeyConflict, writers.ErrNotApplied, writers.ErrQuotaExhausted, writers.ErrNotProvisioned,
+	writers.ErrInProgress, writers.ErrOutcomeUnknown, writers.ErrSuperseded, writers.ErrUnavailable,
+}
+
 // fatal is an answer that no retry mends: the story cannot go on.
 func fatal(a answer) error {
 	if a.err == nil || a.died {
 		return nil
 	}
-	switch code, _ := errors.AsType[writers.Code](a.err); code {
-	case writers.ErrKeyConflict, writers.ErrNotApplied, writers.ErrQuotaExhausted, writers.ErrNotProvisioned,
-		writers.ErrInProgress, writers.ErrOutcomeUnknown, writers.ErrSuperseded, writers.ErrUnavailable:
+	code, _ := errors.AsType[writers.Code](a.err)
+	if slices.Contains(answers, code) {
 		return nil
 	}
 	return a.err

@@ -69,7 +69,7 @@ func (c *Config) defaults() error {
 	c.Segments, c.Rechecks = max(c.Segments, 1), orDefault(c.Rechecks, defaultRechecks)
 	c.Limit, c.Skew = orDefault(c.Limit, defaultLimit), orDefault(c.Skew, defaultSkew)
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now = time.Now //nolint:forbidigo // the default of an injectable clock
 	}
 	return nil
 }

@@ -96,7 +96,9 @@ func (w *World) Close(ctx context.Context) error {
 	if err != nil {
 		err = errors.Join(err, w.server.Close())
 	}
-	<-w.done
+	if served := <-w.done; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }
 
@@ -275,7 +277,7 @@ func (c *Client) send(in *http.Request, want int, to any) error {
 	if err != nil {
 		return err
 	}
-	defer out.Body.Close() //nolint:errcheck // the answer has been read
+	defer out.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(out.Body, maxBody))
 	if err != nil {
 		return err

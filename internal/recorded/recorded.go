@@ -73,7 +73,7 @@ func ReadFile(name string) ([]Call, error) {
 	if err != nil {
 		return nil, &Error{File: name, Rule: "cannot be read: " + reason(err), Err: err}
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	return Read(name, f)
 }
 
