@@ -33,6 +33,11 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 // commands lists all commands but help, in the order of the help. Each stands in a file of its own.
 func commands(a *app) []*cobra.Command {
 	return []*cobra.Command{
+		newDemoCommand(a),
+		newDevCommand(a),
+		newReplayCommand(a),
+		newAuditCommand(a),
+		newSweepCommand(a),
 		newInitCommand(a),
 		newVersionCommand(a),
 	}
