@@ -151,7 +151,7 @@ type waiter struct {
 	left time.Duration
 }
 
-func (c *request) newWaiter() *waiter { return &waiter{c, c.Wait} }
+func (c *request) newWaiter() waiter { return waiter{c, c.Wait} }
 
 // How often a waiting call looks: soon at first, since most tools are quick.
 const (

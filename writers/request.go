@@ -1,6 +1,8 @@
 package writers
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"time"
@@ -18,7 +20,8 @@ const (
 	maxWrites = 90 // with row, session and quota items within DynamoDB's 100
 )
 
-// request is a Call that has been checked, with everything that is equal on all its tries.
+// request is a Call that has been checked, with everything that is equal on all its tries. Nothing keeps a pointer to one
+// beyond the call, so that it can stay on the stack.
 type request struct {
 	Call
 	op     string
@@ -28,25 +31,26 @@ type request struct {
 	intent canon.Intent
 	nonce  string // rowId of a first attempt, holder of any: tells our own lost write from somebody else's
 	commit bool
-	result stored // commit only
-	tries  int64  // contention retries so far
+	result stored     // commit only
+	tries  int64      // contention retries so far
+	row    schema.Row // what the last try wrote
 
 	original *schema.Row         // the call that this one compensates, as read
 	gone     map[schema.Key]bool // quota items of the original's debits that are not there any more
 }
 
 // newRequest checks c. Errors: ErrInvalid, ErrMissingTenant.
-func (s Session) newRequest(op string, c Call) (*request, error) {
+func (s Session) newRequest(op string, c Call) (request, error) {
 	key, err := s.checkKey(op, c.Key)
 	if err != nil {
-		return nil, err
+		return request{}, err
 	}
-	r := &request{Call: c, op: op, s: s, l: s.t.l, key: key}
+	r := request{Call: c, op: op, s: s, l: s.t.l, key: key}
 	if err := r.check(); err != nil {
-		return nil, err
+		return request{}, err
 	}
 	if r.intent, err = canon.HashArgs(c.Tool, c.Args); err != nil {
-		return nil, invalidID(op, err)
+		return request{}, invalidID(op, err)
 	}
 	r.nonce = rand.Text()
 	return r, nil
@@ -77,23 +81,19 @@ func (c *request) check() error {
 
 func (c *request) checkTimes() error {
 	for _, d := range []struct {
-		field string
-		value *time.Duration
-		zero  time.Duration
-		most  time.Duration
+		field       string
+		value, most time.Duration
 	}{
-		{"lease", &c.Lease, defaultLease, maxLease},
-		{"horizon", &c.Horizon, defaultHorizon, maxLease},
-		{"keep", &c.Keep, 0, maxKeep},
-		{"wait", &c.Wait, 0, time.Hour},
+		{"lease", c.Lease, maxLease},
+		{"horizon", c.Horizon, maxLease},
+		{"keep", c.Keep, maxKeep},
+		{"wait", c.Wait, time.Hour},
 	} {
-		if *d.value < 0 || *d.value > d.most {
+		if d.value < 0 || d.value > d.most {
 			return invalid(c.op, d.field, "must be between 0 and "+d.most.String())
 		}
-		if *d.value == 0 {
-			*d.value = d.zero
-		}
 	}
+	c.Lease, c.Horizon = cmp.Or(c.Lease, defaultLease), cmp.Or(c.Horizon, defaultHorizon)
 	if c.Lease < time.Millisecond {
 		return invalid(c.op, "lease", "must be at least 1ms")
 	}
@@ -191,9 +191,10 @@ func (s Session) info(k Key, r *schema.Row) CallInfo {
 
 // newRow is the row that this try writes.
 func (c *request) newRow(debits []schema.Debit, now time.Time) *schema.Row {
-	r := &schema.Row{
+	r := &c.row
+	*r = schema.Row{
 		Key: c.key, RowID: c.nonce, Holder: c.nonce, Version: 1, Attempt: 1, State: schema.StatePending, Tool: c.Tool,
-		IntentHash: c.intent.Hash[:], ArgHashes: canon.EncodeArgHashes(c.intent.Args), Session: c.s.id, Scope: c.Key.scope(),
+		IntentHash: bytes.Clone(c.intent.Hash[:]), ArgHashes: canon.EncodeArgHashes(c.intent.Args), Session: c.s.id, Scope: c.Key.scope(),
 		Idempotent: c.Idempotent, Verifier: c.verifier, Horizon: c.Horizon, Keep: c.Keep, Cursor: c.Cursor, ExpectCursor: c.ExpectCursor,
 		Trace: c.Trace, Lookup: c.Lookup, Reserved: c.Tokens, Debits: debits, Contention: c.tries, CreatedAt: now, UpdatedAt: now,
 	}

@@ -56,7 +56,8 @@ func (s Session) Reserve(ctx context.Context, c Call) (hold *Reservation, done *
 	case err != nil:
 		return nil, nil, err
 	case out.done != nil:
-		return nil, out.done, nil
+		raw := *out.done
+		return nil, &raw, nil
 	}
 	return r.reservation(out.row), nil, nil
 }
@@ -85,7 +86,7 @@ func (c *request) write(ctx context.Context) (written, error) {
 	waits := c.newWaiter()
 	for range protocol.MaxTries {
 		if found != nil {
-			out, next, err := c.decide(ctx, found, waits)
+			out, next, err := c.decide(ctx, found, &waits)
 			if err != nil || out.row != nil || out.done != nil {
 				return out, err
 			}
@@ -111,7 +112,7 @@ func (c *request) write(ctx context.Context) (written, error) {
 func (c *request) attempt(ctx context.Context, found *schema.Row, debits []schema.Debit) (*schema.Row, error) {
 	now := c.l.now()
 	row := c.newRow(debits, now)
-	tx := protocol.NewTx(4 + len(debits) + len(c.Writes))
+	tx := protocol.NewTx(2 + len(debits) + len(c.Writes)) // with row and session
 	t := c.l.tables
 	switch {
 	case found == nil:

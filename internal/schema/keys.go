@@ -258,6 +258,9 @@ func (id ItemID) key(k Key) Key {
 
 // Bucket spreads names over n partitions: the first 8 bytes of the name's SHA-256 modulo n.
 func Bucket(name string, n int) int {
+	if n == 1 {
+		return 0
+	}
 	sum := sha256.Sum256([]byte(name))
 	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n)) //nolint:gosec // the remainder is below n
 }

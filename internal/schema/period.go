@@ -1,9 +1,6 @@
 package schema
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // PeriodKind is how long a plan's tokens last.
 type PeriodKind int
@@ -15,6 +12,11 @@ const (
 	Always
 )
 
+const (
+	monthLayout = "2006-01"
+	dayLayout   = "2006-01-02"
+)
+
 // AlwaysPeriod names the period that never ends.
 const AlwaysPeriod = "ALWAYS"
 
@@ -23,21 +25,22 @@ func PeriodAt(kind PeriodKind, t time.Time) string {
 	t = t.UTC()
 	switch kind {
 	case Daily:
-		return fmt.Sprintf("%04d-%02d-%02d", t.Year(), t.Month(), t.Day())
+		return t.Format(dayLayout)
 	case Always:
 		return AlwaysPeriod
 	case Monthly:
 	}
-	return fmt.Sprintf("%04d-%02d", t.Year(), t.Month())
+	return t.Format(monthLayout)
 }
 
 // PeriodEnd is the moment that the named period ends, which is when the next begins; zero for "ALWAYS" and for a name
 // that is no period.
 func PeriodEnd(period string) time.Time {
-	if t, err := time.Parse("2006-01", period); err == nil {
-		return t.AddDate(0, 1, 0)
-	}
-	if t, err := time.Parse("2006-01-02", period); err == nil {
+	if len(period) == len(monthLayout) {
+		if t, err := time.Parse(monthLayout, period); err == nil {
+			return t.AddDate(0, 1, 0)
+		}
+	} else if t, err := time.Parse(dayLayout, period); err == nil {
 		return t.AddDate(0, 0, 1)
 	}
 	return time.Time{}

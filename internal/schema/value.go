@@ -156,10 +156,18 @@ type Item = map[string]types.AttributeValue
 // S, N and the like make values.
 func S(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-// N makes a number.
+// N makes a number. Values are only ever read, so the commonest are shared.
 func N(n int64) types.AttributeValue {
+	switch n {
+	case 0:
+		return zero
+	case 1:
+		return one
+	}
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
+
+var zero, one = &types.AttributeValueMemberN{Value: "0"}, &types.AttributeValueMemberN{Value: "1"}
 
 // B makes a binary value.
 func B(b []byte) types.AttributeValue { return &types.AttributeValueMemberB{Value: b} }

@@ -57,7 +57,7 @@ func (f *floor) commit(ctx context.Context, n int64) error {
 
 // row is what the rows of a commit and of a reserve have in common.
 func (f *floor) row(key, id string, now time.Time) item {
-	r := make(item, 32)
+	r := make(item, 24)
 	r["pk"], r["sk"] = &str{Value: pk}, &str{Value: "TOOL#" + key}
 	r["format"], r["version"], r["attempt"] = &num{Value: "1"}, &num{Value: "1"}, &num{Value: "1"}
 	r["rowId"], r["holder"] = &str{Value: id}, &str{Value: id}
