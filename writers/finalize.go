@@ -38,6 +38,7 @@ func (r *Reservation) Finalize(ctx context.Context, result any, charged int64) (
 		return Raw{}, err
 	}
 	s := &settler{l: l, op: op, s: r.s, key: r.Key, row: r.row, result: res, charged: charged, by: schema.SettledByHolder}
+	s.row.Deadline = r.deadline() // as extended: what the row of a settlement that has to write a new one says
 	return r.finalize(ctx, s)
 }
 

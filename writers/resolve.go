@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"toolledger/internal/protocol"
 	"toolledger/internal/schema"
@@ -101,7 +102,7 @@ func (s Session) resolve(ctx context.Context, op string, k Key, row *schema.Row,
 		return true, nil
 	case !now.After(settles):
 		return false, &Error{
-			Code: ErrInProgress, Op: op, Call: s.info(k, row), RetryAfter: settles.Sub(now), Reason: fmt.Sprintf(
+			Code: ErrInProgress, Op: op, Call: s.info(k, row), RetryAfter: settles.Sub(now) + time.Millisecond, Reason: fmt.Sprintf(
 				"attempt %d may still land until %s; before that its absence proves nothing; nothing was written", row.Attempt, clock(settles)),
 		}
 	}

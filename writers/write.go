@@ -94,7 +94,10 @@ func (c *request) write(ctx context.Context) (written, error) {
 		}
 		debits, err := pay.debits(ctx)
 		if err != nil {
-			return written{}, c.denied(ctx, err)
+			if found, err = c.rowFirst(ctx, found, err); err != nil {
+				return written{}, c.denied(ctx, err)
+			}
+			continue
 		}
 		row, err := c.attempt(ctx, found, debits)
 		if err == nil {
@@ -106,6 +109,23 @@ func (c *request) write(ctx context.Context) (written, error) {
 	}
 	c.observe(ctx, observation{giveUps: 1}, nil)
 	return written{}, contention(c.op, protocol.MaxTries)
+}
+
+// rowFirst believes a refusal for which no transaction was asked at the same moment (no plan, tokens that are gone, an
+// original that is not what it was) only where the row has not changed since: it decides first. Another caller of the same
+// call may have spent the last tokens, or compensated the original, on behalf of this one.
+func (c *request) rowFirst(ctx context.Context, found *schema.Row, refusal error) (*schema.Row, error) {
+	if e, ok := errors.AsType[*Error](refusal); ok && e.Code == ErrUnavailable {
+		return nil, refusal
+	}
+	row, err := c.l.readRow(ctx, c.key)
+	switch {
+	case err != nil:
+		return nil, c.failed(ctx, err)
+	case row == nil, found != nil && row.RowID == found.RowID && row.Version == found.Version:
+		return nil, refusal
+	}
+	return row, nil
 }
 
 // attempt sends one transaction. With found, a failed row, it is a takeover, else a first reserve or commit.
@@ -157,6 +177,9 @@ func (l *Ledger) sessionKeep() time.Duration { return l.cfg.Keep + maxLease }
 
 // refused turns a failed try into the row to look at next, or into the answer.
 func (c *request) refused(ctx context.Context, err error, found *schema.Row, pay *payer) (*schema.Row, error) {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == ErrNotCompensable {
+		return c.rowFirst(ctx, found, err)
+	}
 	no, ok := errors.AsType[*protocol.Refused](err)
 	if !ok {
 		return c.lost(ctx, err)
@@ -185,7 +208,11 @@ func (c *request) refused(ctx context.Context, err error, found *schema.Row, pay
 			c.gone[key] = true
 			return found, nil
 		}
-		return found, c.denied(ctx, pay.refused(ctx, no.Parts[i].Key, reason.Item))
+		if err := pay.refused(ctx, no.Parts[i].Key, reason.Item); err != nil {
+			row, err := c.rowFirst(ctx, found, err)
+			return row, c.denied(ctx, err)
+		}
+		return found, nil
 	case protocol.SessionRefused:
 		return nil, sessionMoved(c.op, c.s.id, cursorOf(reason.Item), c.ExpectCursor)
 	case protocol.PlanRefused, protocol.GrantRefused, protocol.Broken:
