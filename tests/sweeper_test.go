@@ -6,6 +6,7 @@
 //	no skew margin                                   TestSweepKeepsTheMargin, TestSweepClocksApart
 //	absent before the effect horizon                 TestSweepVerdicts, sweeper.TestJudge
 //	verify skipped                                   TestSweepVerdicts, TestHC13PaidCallIsNotRepeated
+//	absent counted from its answer                   TestSweepSlowAnswer
 //	unknown refunded                                 TestSweepVerdicts
 //	refund to today's period                         TestSweepRefundsWhereDebited
 //	refund to today's shard or plan                  TestSweepRefundsWhereDebited
@@ -534,10 +535,18 @@ func TestSweepDryRun(t *testing.T) {
 
 // Promise: one tenant's flood of old rows does not keep the others waiting: in a run that is cut short after a few
 // transactions, all others have been swept.
-func TestSweepFair(t *testing.T) {
+func TestSweepFair(t *testing.T) { sweepFair(t, 1_500) }
+
+func TestSoakSweepFair(t *testing.T) {
+	if !soaking() {
+		t.Skip("only in a soak")
+	}
+	sweepFair(t, 20_000) // more than one reading keeps
+}
+
+func sweepFair(t *testing.T, flood int) {
 	g := newSweepRig(t)
 	var rows []*schema.Row
-	flood := soak(1_500, 10_000)
 	for i := range flood {
 		rows = append(rows, g.overdueRow("flood", "s", keyN(i), func(r *schema.Row) { r.Deadline = r.Deadline.Add(-24 * time.Hour) }))
 	}
@@ -570,6 +579,51 @@ func TestSweepFair(t *testing.T) {
 		t.Errorf("the run without a bound left something: %+v", rest)
 	}
 	g.wantStates(map[string]int{schema.StateFailed: len(rows)})
+}
+
+// Promise: tenants take turns with verifiers, too: a flood of rows to ask about does not keep the others' waiting.
+func TestSweepFairToAsk(t *testing.T) {
+	g := newSweepRig(t)
+	var rows []*schema.Row
+	for i := range 200 {
+		rows = append(rows, g.overdueRow("flood", "s", keyN(i), func(r *schema.Row) { r.Deadline = r.Deadline.Add(-24 * time.Hour) }))
+	}
+	for i := range 8 {
+		rows = append(rows, g.overdueRow(fmt.Sprintf("small-%d", i), "s", keyN(200+i)))
+	}
+	g.seed(rows...)
+	var asked []writers.TenantID
+	tool := verdictTool(func(c writers.CallInfo) (string, writers.Verdict, error) {
+		asked = append(asked, c.Tenant)
+		return "", writers.EffectAbsent, nil
+	})
+	report := g.sweep(sweeper.Config{Tools: []writers.AnyTool{tool}, Concurrency: 1})
+	if report.Expired != 208 || len(asked) != 208 {
+		t.Fatalf("%+v, asked %d times", report, len(asked))
+	}
+	for i, tenant := range asked[:9] {
+		if tenant == "flood" && i != 0 {
+			t.Fatalf("the flood had turn %d: %v", i, asked[:9])
+		}
+	}
+}
+
+// Promise: "absent" counts from when it was asked, not from when it was answered: what landed while a slow verifier was
+// thinking is not given back.
+func TestSweepSlowAnswer(t *testing.T) {
+	g := newSweepRig(t)
+	row := g.overdueRow("acme", "s", "k", func(r *schema.Row) { r.Deadline = g.now().Add(-150 * time.Second) })
+	g.seed(row)
+	tool := verdictTool(func(writers.CallInfo) (string, writers.Verdict, error) {
+		g.advance(10 * time.Minute)
+		return "", writers.EffectAbsent, nil
+	})
+	cfg := sweeper.Config{Tools: []writers.AnyTool{tool}}
+	sameReport(t, g.sweep(cfg), sweeper.Report{Found: 1, Verified: 1, Early: 1})
+	if got := g.row(row.Key); got.State != schema.StatePending {
+		t.Errorf("%+v", got)
+	}
+	sameReport(t, g.sweep(cfg), sweeper.Report{Found: 1, Verified: 1, Expired: 1, RefundedTokens: 5})
 }
 
 // Promise: a run begins nothing new once Config.Reserve is all that is left of its time, finishes what is under way, says
