@@ -69,7 +69,7 @@ func TestBadCommandLines(t *testing.T) {
 		"--tokens -1: want 0 to 2^53":                             {"replay", file, "--tokens=-1"},
 		"--tokens 9007199254740993: want 0 to 2^53":               {"replay", file, "--tokens=9007199254740993"},
 		`--key "id": want tool_call_id or intent`:                 {"replay", file, "--key=id"},
-		"--storm 0: want 1 to 64 callers":                         {"replay", file, "--storm=0"},
+		"--storm 65: want 1 to 64 callers":                        {"replay", file, "--storm=65"},
 		"--crash 1.1: want a probability":                         {"replay", file, "--crash=1.1"},
 		"--crash NaN: want a probability":                         {"replay", file, "--crash=NaN"},
 		"--tenant must not contain '#'":                           {"replay", file, "--tenant=a#b"},

@@ -68,8 +68,8 @@ func (o *replayOptions) check(quotaGiven bool) error {
 	switch {
 	case o.key != keyToolCallID && o.key != keyIntent:
 		return badInput("--key %q: want %s or %s", o.key, keyToolCallID, keyIntent)
-	case o.storm < 1 || o.storm > maxStorm:
-		return badInput("--storm %d: want 1 to %d callers", o.storm, maxStorm)
+	case o.storm < 0 || o.storm > maxStorm:
+		return badInput("--storm %d: want 1 to %d callers, 0 for no storm", o.storm, maxStorm)
 	case math.IsNaN(o.crash) || o.crash < 0 || o.crash > 1:
 		return badInput("--crash %v: want a probability between 0 and 1", o.crash)
 	case o.tokens < 0 || o.tokens > schema.MaxTokens:
@@ -80,6 +80,7 @@ func (o *replayOptions) check(quotaGiven bool) error {
 	if err := schema.CheckID("--tenant", o.tenant, schema.MaxTenant); err != nil {
 		return badInput("%w", err)
 	}
+	o.storm = max(o.storm, 1)
 	return nil
 }
 

@@ -25,9 +25,8 @@ import (
 // MaxLine is the longest line that is read, in bytes.
 const MaxLine = 64 << 20
 
-// MaxResult is the largest result of a mutating call, in bytes: with it a ledger row stays below DynamoDB's 400 KB, also
-// where every byte needs an escape in JSON.
-const MaxResult = 64 << 10
+// MaxResult is the largest result of a mutating call, in bytes of JSON: what a ledger keeps in a row by itself.
+const MaxResult = 256 << 10
 
 // Call is one recorded tool call.
 type Call struct {
@@ -177,8 +176,8 @@ func (c *Call) set(fields map[string]json.RawMessage) error {
 			return &Error{Field: f.name, Rule: rule}
 		}
 	}
-	if c.Mutating && len(c.Result) > MaxResult {
-		return &Error{Field: "result", Rule: fmt.Sprintf("is %d bytes long; the limit for a mutating call is %d", len(c.Result), MaxResult)}
+	if rule := c.checkResult(); rule != "" {
+		return &Error{Field: "result", Rule: rule}
 	}
 	if raw, ok := fields["tokens"]; ok {
 		if rule := c.setTokens(raw); rule != "" {
@@ -186,6 +185,21 @@ func (c *Call) set(fields map[string]json.RawMessage) error {
 		}
 	}
 	return nil
+}
+
+// checkResult refuses a result that could not be recorded; that of a call that only looked or failed is not.
+func (c *Call) checkResult() string {
+	if !c.Mutating || c.IsError {
+		return ""
+	}
+	stored, err := json.Marshal(c.Result)
+	if err != nil {
+		return "cannot be encoded as JSON"
+	}
+	if len(stored) > MaxResult {
+		return fmt.Sprintf("is %d bytes long as JSON; the limit for a mutating call is %d", len(stored), MaxResult)
+	}
+	return ""
 }
 
 func (c *Call) id(to *string, limit int) func(json.RawMessage) string {

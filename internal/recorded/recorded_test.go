@@ -73,7 +73,7 @@ func TestReadRefuses(t *testing.T) {
 		"args array":        {with(`{"order":7}`, `[7]`), "f:2: args: must be a JSON object"},
 		"args null":         {with(`{"order":7}`, `null`), "f:2: args: must be a JSON object"},
 		"result object":     {with(`"ok"`, `{"secret":1}`), "f:2: result: must be a string"},
-		"large result":      {with(`"ok"`, `"`+strings.Repeat("x", MaxResult+1)+`"`), "f:2: result: is 65537 bytes long"},
+		"large result":      {with(`"ok"`, `"`+strings.Repeat("x", MaxResult-1)+`"`), "f:2: result: is 262145 bytes long as JSON"},
 		"negative tokens":   {with(`"seq":1`, `"seq":1,"tokens":-5`), "f:2: tokens: must be a whole number between 0 and 2^53"},
 		"too many tokens":   {with(`"seq":1`, `"seq":1,"tokens":9007199254740993`), "f:2: tokens: must be a whole number between 0 and 2^53"},
 		"tokens as text":    {with(`"seq":1`, `"seq":1,"tokens":"5"`), "f:2: tokens: must be a whole number between 0 and 2^53"},
