@@ -220,7 +220,8 @@ func TestSoakHC22FinalizeAgainstSweep(t *testing.T) {
 	if !soaking() {
 		t.Skip("only in a soak")
 	}
-	finalizeAgainstSweep(t, 1_000, 25)
+	finalizeAgainstSweep(t, 1_000, 5)
+	finalizeAgainstSweep(t, 40, 25)
 }
 
 func finalizeAgainstSweep(t *testing.T, rounds, each int) {
