@@ -12,9 +12,12 @@ import (
 
 // benchmarks are run in this order; each may give several results.
 var benchmarks = []benchmark{
+	{"requests", []string{"commit_requests", "replay_requests", "replay_read_requests", "reserve_finalize_requests"}, requests},
+	{"units", unitNames(), units},
 	{"hotpath", []string{
 		"commit_cpu", "commit_allocs", "commit_bytes", "replay_cpu", "replay_read_cpu", "reserve_finalize_cpu",
 	}, hotPath},
+	{"contention", []string{"contention_4_shards", "contention_16_shards"}, contention},
 }
 
 // limit bounds the whole run.

@@ -22,7 +22,9 @@ type usage struct{ cpu, allocs, bytes float64 }
 
 // over returns how many times b goes into u.
 func (u usage) over(b usage) usage {
-	return usage{u.cpu / b.cpu, u.allocs / b.allocs, u.bytes / b.bytes}
+
+	return usage{quotient(u.cpu, b.cpu), quotient(u.allocs, b.allocs), quotient(u.bytes, b.bytes)}
+
 }
 
 // block makes calls from all callers and returns what each took on average.

@@ -33,7 +33,16 @@ type result struct {
 	Ratio float64 `json:"ratio"` // value / floor; where rounds alternate, the median over the rounds
 
 	target target
+	failed bool // whatever the figures say
 	note   string
+}
+
+// quotient is value / floor; 0 where there is no floor, as when a round was too short for one call.
+func quotient(value, floor float64) float64 {
+	if floor == 0 {
+		return 0
+	}
+	return value / floor
 }
 
 // target is what a result is held against.
@@ -58,9 +67,9 @@ func (t target) String() string {
 func (r result) verdict() string {
 	t := r.target
 	switch {
-	case t == target{}:
+	case t == target{} && !r.failed:
 		return ""
-	case t.most != 0 && r.Ratio > t.most, t.least != 0 && r.Ratio < t.least, t.above != 0 && r.Value-r.Floor > t.above:
+	case r.failed, t.most != 0 && r.Ratio > t.most, t.least != 0 && r.Ratio < t.least, t.above != 0 && r.Value-r.Floor > t.above:
 		return "MISSED"
 	}
 	return "ok"
