@@ -166,7 +166,7 @@ const recordTime = 10 * time.Second
 
 // actFailed records that Act failed for certain, or tells that nobody knows.
 func (t *Tool[A, R]) actFailed(ctx context.Context, hold *Reservation, cause error) error {
-	if errors.Is(cause, ErrNotApplied) {
+	if notApplied(cause) {
 		e := &Error{
 			Code: ErrNotApplied, Op: "do", Call: hold.CallInfo, Err: cause,
 			Reason: "the tool says that the effect did not happen; the reservation was given back; the same key may be tried again",
@@ -189,6 +189,15 @@ func (t *Tool[A, R]) actFailed(ctx context.Context, hold *Reservation, cause err
 	e.Reason = fmt.Sprintf("Act failed without saying whether the effect happened; the reservation stays and %s tokens stay debited; %s",
 		tokens(hold.Tokens), how)
 	return e
+}
+
+// notApplied tells whether Act marked its error. That a call which Act itself made was not applied marks nothing: what Act
+// did before it may have happened.
+func notApplied(cause error) bool {
+	if e, ok := errors.AsType[*Error](cause); ok {
+		return e.Code == ErrNotApplied && e.Op == opAct
+	}
+	return errors.Is(cause, ErrNotApplied)
 }
 
 // leaseKeeper extends a reservation while Act runs, and ends Act's context before the reservation does.
@@ -216,23 +225,23 @@ func keep(ctx context.Context, hold *Reservation, timeout time.Duration) *leaseK
 	k := &leaseKeeper{stop: stop}
 	k.ctx, k.cancel = context.WithCancelCause(limited)
 	lease := hold.deadline().Sub(hold.s.t.l.now())
+	if lease <= 0 { // the reserve took longer than it reserved for
+		k.cancel(errNoTime)
+	}
 	k.done.Go(func() { k.extend(hold, lease) })
 	return k
 }
 
 // extend moves the deadline every third of a lease. As long as it cannot, Act goes on until shortly before the deadline
-// that is still recorded.
+// that is still recorded, also while an extension waits for its answer.
 func (k *leaseKeeper) extend(hold *Reservation, lease time.Duration) {
-	end := time.NewTimer(lease - actMargin(lease))
+	end := time.AfterFunc(lease-actMargin(lease), func() { k.cancel(errNoTime) })
 	defer end.Stop()
 	tick := time.NewTicker(max(lease/3, 10*time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
 		case <-k.ctx.Done():
-			return
-		case <-end.C:
-			k.cancel(errNoTime)
 			return
 		case <-tick.C:
 		}
