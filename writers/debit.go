@@ -290,6 +290,9 @@ func (l *Ledger) readQuota(ctx context.Context, t TenantID, period string, shard
 		if quotas[i], err = schema.DecodeQuota(schema.FieldsOf(out[i+1].Item)); err != nil {
 			return nil, nil, err
 		}
+		if quotas[i].Shard != int64(i) {
+			return nil, nil, &schema.DecodeError{Attr: schema.AShard, Rule: "must agree with the key"}
+		}
 	}
 	return plan, quotas, nil
 }

@@ -107,7 +107,9 @@ func (l *Ledger) readSnapshot(ctx context.Context, t TenantID, kind *schema.Peri
 				return snapshot{}, err
 			}
 			same = same && sameVersion(plan, again)
-			shards = slices.DeleteFunc(shards, func(q *schema.Quota) bool { return q == nil })
+			if shards, err = present(shards); err != nil {
+				return snapshot{}, err
+			}
 			snap.periods = append(snap.periods, running{name, shards})
 		}
 		if same {
@@ -117,11 +119,36 @@ func (l *Ledger) readSnapshot(ctx context.Context, t TenantID, kind *schema.Peri
 	return snapshot{}, errors.New("the plan does not stay the same")
 }
 
+// present cuts off the shards that do not exist. They are created and grow without gaps: a period with a gap was changed by
+// hand.
+func present(shards []*schema.Quota) ([]*schema.Quota, error) {
+	n := slices.Index(shards, nil)
+	if n < 0 {
+		return shards, nil
+	}
+	if slices.ContainsFunc(shards[n:], func(q *schema.Quota) bool { return q != nil }) {
+		return nil, &schema.DecodeError{Rule: "a shard of the period is missing"}
+	}
+	return shards[:n], nil
+}
+
 func sameVersion(a, b *schema.Plan) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	return a.Version == b.Version
+}
+
+// samePlan tells whether now is the very plan that was sent: whoever else sent an equal one over the same version wanted
+// the same.
+func samePlan(now, sent *schema.Plan) bool {
+	if now == nil {
+		return false
+	}
+	a, b := *now, *sent
+	same := a.UpdatedAt.Equal(b.UpdatedAt)
+	a.UpdatedAt, b.UpdatedAt = time.Time{}, time.Time{}
+	return same && a == b
 }
 
 func (l *Ledger) peekPlan(ctx context.Context, t TenantID) (*schema.Plan, error) {
@@ -130,6 +157,13 @@ func (l *Ledger) peekPlan(ctx context.Context, t TenantID) (*schema.Plan, error)
 		return nil, err
 	}
 	return schema.DecodePlan(schema.FieldsOf(item))
+}
+
+// peekBack reads a plan after an answer was lost, also where the caller's context has ended.
+func (l *Ledger) peekBack(ctx context.Context, t TenantID) (*schema.Plan, error) {
+	ctx, cancel := outlive(ctx, readBackTime)
+	defer cancel()
+	return l.peekPlan(ctx, t)
 }
 
 // changePlan reads, builds and sends until the change went through under the plan that it was made from.
@@ -155,10 +189,13 @@ func (t Tenant) changePlan(ctx context.Context, op string, kind *schema.PeriodKi
 		_, unsure := errors.AsType[*protocol.Unsure](err)
 		switch {
 		case unsure:
-			// The plan's version tells whether the change was applied: nobody else writes the same one twice.
-			now, readErr := t.l.peekPlan(ctx, t.id)
-			if readErr == nil && now != nil && now.Version == plan.Version && now.UpdatedAt.Equal(plan.UpdatedAt) && now.Tokens == plan.Tokens {
+			// The plan itself tells whether the change was applied.
+			now, readErr := t.l.peekBack(ctx, t.id)
+			if readErr == nil && samePlan(now, plan) {
 				return nil
+			}
+			if ctx.Err() != nil {
+				return failure(ctx, op, err)
 			}
 		case !refused:
 			return failure(ctx, op, err)
@@ -362,6 +399,9 @@ func (t Tenant) tryGrant(ctx context.Context, op, key string, tokens int64) (don
 	err = protocol.Send(ctx, t.l.db, tx)
 	no, refused := errors.AsType[*protocol.Refused](err)
 	if _, unsure := errors.AsType[*protocol.Unsure](err); unsure {
+		if ctx.Err() != nil {
+			return false, failure(ctx, op, err)
+		}
 		return false, nil // the next try finds the grant, if it was made
 	}
 	if err == nil || !refused {

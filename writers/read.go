@@ -62,10 +62,15 @@ func publicRow(info CallInfo, r *schema.Row) Row {
 // Wait reads until the call is no longer pending or ctx ends; then it gives the row that is still pending beside
 // ErrInProgress. Errors: as Get, ErrInProgress.
 func (s Session) Wait(ctx context.Context, k Key) (Row, error) {
+	var row Row // as last seen
 	for gap := pollFirst; ; gap = min(gap*2, pollMost) {
-		row, err := s.Get(ctx, k)
-		if err != nil || row.State != StatePending {
-			return row, err
+		seen, err := s.Get(ctx, k)
+		if err == nil {
+			row = seen
+		}
+		interrupted := err != nil && ctx.Err() != nil && row.State == StatePending
+		if !interrupted && (err != nil || row.State != StatePending) {
+			return seen, err
 		}
 		if sleep(ctx, gap) != nil {
 			return row, &Error{

@@ -115,6 +115,9 @@ func (r *Reservation) sent(ctx context.Context, op string, err error, n int, gon
 		if readErr != nil || row != nil && row.State == schema.StatePending && ctx.Err() != nil {
 			return nil, false, unavailable(op, errors.Join(err, readErr))
 		}
+		if row != nil && row.State == schema.StatePending && protocol.Pause(ctx, n+1) != nil {
+			return nil, false, unavailable(op, err)
+		}
 		return row, false, nil
 	}
 	no, ok := errors.AsType[*protocol.Refused](err)

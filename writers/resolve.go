@@ -132,6 +132,9 @@ func (s Session) resolveAbsent(ctx context.Context, op string, row *schema.Row, 
 			return true, nil
 		}
 		if _, ok := errors.AsType[*protocol.Unsure](err); ok {
+			if ctx.Err() != nil {
+				return false, failure(ctx, op, err)
+			}
 			return false, nil // the next read tells
 		}
 		no, ok := errors.AsType[*protocol.Refused](err)

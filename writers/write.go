@@ -277,6 +277,9 @@ func failure(ctx context.Context, op string, err error) error {
 	if _, ok := errors.AsType[*protocol.Rejected](err); ok {
 		return rejected(op, err)
 	}
+	if _, ok := errors.AsType[*protocol.Unsure](err); ok {
+		return unavailable(op, err)
+	}
 	if cause := ctx.Err(); cause != nil {
 		e := unavailable(op, cause)
 		e.Reason = "the context ended before anything was written"
