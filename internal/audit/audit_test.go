@@ -291,6 +291,16 @@ func TestBooks(t *testing.T) {
 	}
 }
 
+// A plan lowered below what other shards have spent leaves shard 0 with less than nothing granted, which no other may have.
+func TestGrantedBelowZero(t *testing.T) {
+	for shard, illegal := range map[int]int{0: 0, 1: 1} {
+		got := run(t, &table{items: []schema.Item{quota("acme", "2026-11", shard, -40, -40).Item()}}, Config{})
+		if got.Illegal.Count != illegal || got.Unbalanced.Count != 0 {
+			t.Errorf("shard %d: %+v %+v", shard, got.Illegal, got.Unbalanced)
+		}
+	}
+}
+
 // Debits of a quota item that is not there are tokens that nobody granted; after the period the item may have gone first.
 func TestMissingQuota(t *testing.T) {
 	r := row(schema.StatePending, 7)

@@ -69,7 +69,8 @@ func (s *subject) quota(item schema.Item) {
 		return
 	}
 	s.quotas[s.key] = q
-	s.require(q.Granted >= 0, schema.AGranted, "must not be negative")
+	// A plan lowered below what other shards have spent takes the rest from shard 0, whatever that was granted.
+	s.require(q.Granted >= 0 || q.Shard == 0, schema.AGranted, "must not be negative")
 	s.require(q.Shard == int64(s.id.Shard), schema.AShard, "must agree with the key")
 	if s.id.Period == schema.AlwaysPeriod {
 		s.require(q.ExpiresAt.IsZero(), schema.AExpiresAt, "must not be set: the period never ends")

@@ -7,7 +7,7 @@ type Quota struct {
 	Key         Key
 	QuotaID     string
 	Version     int64
-	Granted     int64 // never below 0
+	Granted     int64 // below 0 only in shard 0, after a plan was lowered below what other shards had spent
 	Remaining   int64 // below 0 after an overdraft or a late settlement
 	Extra       int64 // the part of Granted that grants added
 	Shard       int64
