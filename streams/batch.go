@@ -32,9 +32,6 @@ func (c *Consumer) HandleBatch(ctx context.Context, batch json.RawMessage) (json
 	r := c.newRun(len(records))
 	failure := r.all(ctx, len(records), func(i int) *Change {
 		decoder.decode(records[i], &change)
-		if change.Err != nil {
-			change.Raw = []byte(records[i])
-		}
 		sequences = append(sequences, change.Sequence)
 		return &change
 	})

@@ -29,10 +29,10 @@ type Change struct {
 	Time     time.Time // to the second, by DynamoDB's clock; zero where the record has none
 	TTL      bool      // DynamoDB itself removed the item, because its time to live had passed
 	Stream   string    // ARN of the stream
-	Raw      []byte    // the record as delivered, where it came as JSON
-	Err      error     // why the record could not be decoded; only Sequence, Stream and Raw may be set then
+	Err      error     // why the record could not be decoded; only Sequence, Keys and Stream may be set then
 
 	record *streamtypes.Record // the record as a client read it
+	text   string              // the record as Lambda delivered it
 }
 
 // Attr is one attribute of an item.

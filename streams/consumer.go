@@ -145,11 +145,7 @@ func (c *Consumer) keep(ctx context.Context, change *Change, cause error) error 
 	if c.cfg.Unreadable == nil {
 		return fmt.Errorf("record %s is not kept, since no place is configured: %w", change.Sequence, cause)
 	}
-	raw := change.Raw
-	if raw == nil {
-		raw = change.lambdaJSON()
-	}
-	if err := c.cfg.Unreadable(ctx, raw); err != nil {
+	if err := c.cfg.Unreadable(ctx, change.lambdaJSON()); err != nil {
 		return fmt.Errorf("keep unreadable record %s: %w", change.Sequence, errors.Join(err, cause))
 	}
 	c.cfg.Logger.LogAttrs(ctx, slog.LevelError, "stream record cannot be understood and is kept",

@@ -46,7 +46,7 @@ type recordDecoder struct {
 
 // decode reads one record. What is wrong with it is in Change.Err; its sequence number is there even then, if it has one.
 func (d *recordDecoder) decode(record string, c *Change) {
-	*c = Change{}
+	*c = Change{text: record}
 	d.sc = scanner{s: record}
 	err := d.sc.object(func(name string) error { return d.member(name, c) })
 	if err == nil && d.sc.peek() != 0 {

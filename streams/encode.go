@@ -6,9 +6,12 @@ import (
 	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
 )
 
-// lambdaJSON is the record in the form in which Lambda delivers it, for records that a client of DynamoDB Streams read: so
-// that what is kept of either has one form.
+// lambdaJSON is the record in the form in which Lambda delivers it, also where a client of DynamoDB Streams read it: so that
+// what is kept of either has one form.
 func (c *Change) lambdaJSON() []byte {
+	if c.text != "" {
+		return []byte(c.text)
+	}
 	record := map[string]any{"eventName": c.Op, "eventSource": "aws:dynamodb", "eventSourceARN": c.Stream}
 	content := map[string]any{"SequenceNumber": c.Sequence}
 	if !c.Time.IsZero() {

@@ -316,9 +316,10 @@ func retryable(err error) bool {
 		}
 	}
 	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok {
-		return response.HTTPStatusCode() >= http.StatusInternalServerError || response.HTTPStatusCode() == http.StatusTooManyRequests
+		status := response.HTTPStatusCode()
+		return status < http.StatusBadRequest || status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
 	}
-	return true // no answer at all
+	return true // no answer at all, or half of one
 }
 
 // pause waits before an attempt, with full jitter; false: ctx has ended.
