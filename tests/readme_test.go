@@ -180,7 +180,7 @@ func usesPackage(text, name string) bool {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok {
 			id, ok := sel.X.(*ast.Ident)
-			found = found || ok && id.Name == name && id.Obj == nil //nolint:staticcheck // Obj is enough to tell a variable from a package
+			found = found || ok && id.Name == name && id.Obj == nil
 		}
 		return true
 	})

@@ -143,14 +143,14 @@ func (d *devSystem) run(ctx context.Context) error {
 		fail(fmt.Errorf("the local stack at %s ended", d.place))
 	}
 	failed := context.Cause(serving)
+	if ctx.Err() != nil {
+		failed = nil // stopped, as it was meant to be
+	}
 	fail(nil)
-	d.stop(context.WithoutCancel(ctx), ctx.Err() != nil)
+	d.stop(context.WithoutCancel(ctx), failed == nil)
 	stopReading()
 	front.Wait()
 	readers.Wait()
-	if ctx.Err() != nil {
-		return nil // stopped, as it was meant to be
-	}
 	return failed
 }
 

@@ -22,8 +22,10 @@ func TestDo(t *testing.T) {
 	var fail error
 	tool := &writers.Tool[args, int64]{
 		Name: "greet", Cost: 3,
-		Act:    func(context.Context, writers.Attempt[args]) (int64, error) { return effects.Add(1), fail },
-		Verify: func(context.Context, writers.CallInfo) (int64, writers.Verdict, error) { return 7, writers.EffectApplied, nil },
+		Act: func(context.Context, writers.Attempt[args]) (int64, error) { return effects.Add(1), fail },
+		Verify: func(context.Context, writers.CallInfo) (int64, writers.Verdict, error) {
+			return 7, writers.EffectApplied, nil
+		},
 	}
 	s := ledger.Tenant("acme").Session("s")
 	for _, want := range []writers.Outcome{writers.OutcomeApplied, writers.OutcomeReplayed} {

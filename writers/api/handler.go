@@ -64,7 +64,7 @@ func NewHandler(l *writers.Ledger, cfg HandlerConfig) (http.Handler, error) {
 		cfg.MaxBody = defaultMaxBody
 	}
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = time.Now //nolint:forbidigo // the default of an injectable clock
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -142,7 +142,7 @@ func (d *door) do(r *http.Request) got {
 // validate holds an answer against the schema that the document has for it.
 func (d *door) validate(r *http.Request, g got) {
 	d.t.Helper()
-	name := ""
+	var name string
 	switch {
 	case g.status >= 400:
 		name = "Problem"

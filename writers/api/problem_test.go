@@ -29,7 +29,8 @@ func TestProblems(t *testing.T) {
 		{writers.Error{Code: writers.ErrNotProvisioned}, 403, "", nil},
 		{writers.Error{Code: writers.ErrNotFound}, 404, "", nil},
 		{
-			writers.Error{Code: writers.ErrInProgress, Call: call, RetryAfter: 4200 * time.Millisecond}, 409, "5",
+			writers.Error{Code: writers.ErrInProgress, Call: call, RetryAfter: 4200 * time.Millisecond},
+			409, "5",
 			map[string]any{"row_id": "r1", "attempt": 2.0, "deadline": "2026-11-30T01:54:02.005Z"},
 		},
 		{writers.Error{Code: writers.ErrInProgress, Call: call}, 409, "1", nil},
@@ -43,7 +44,8 @@ func TestProblems(t *testing.T) {
 		{writers.Error{Code: writers.ErrTooLarge, Field: "result"}, 413, "", map[string]any{"field": "result"}},
 		{writers.Error{Code: writers.ErrKeyConflict, Differs: []string{"branch"}}, 422, "", map[string]any{"differs": []any{"branch"}}},
 		{
-			writers.Error{Code: writers.ErrQuotaExhausted, Need: 20, Remaining: 0, ResetsAt: deadline, RetryAfter: 400 * time.Hour}, 429, "",
+			writers.Error{Code: writers.ErrQuotaExhausted, Need: 20, Remaining: 0, ResetsAt: deadline, RetryAfter: 400 * time.Hour},
+			429, "",
 			map[string]any{"need": 20.0, "remaining": 0.0, "resets_at": "2026-11-30T01:54:02.005Z"},
 		},
 		{writers.Error{Code: writers.ErrUnavailable, Err: errors.New("https://internal.host")}, 503, "1", map[string]any{"detail": "The ledger did not answer in time"}},

@@ -212,9 +212,11 @@ func TestRefusals(t *testing.T) {
 	d.post("reserve", `{"session":"s","key":"held","tool":"t"}`).want(t, 200, "reserved")
 	d.post("extend", fmt.Sprintf(`{"session":"s","key":"held","row_id":%q,"attempt":1}`, r.doc["row_id"])).want(t, 409, "attempt_superseded")
 
-	for _, path := range []string{"/v1/calls?session=s", "/v1/calls?session=s&key=k&scope=intent", "/v1/calls?session=s&key=k&key=k",
+	for _, path := range []string{
+		"/v1/calls?session=s", "/v1/calls?session=s&key=k&scope=intent", "/v1/calls?session=s&key=k&key=k",
 		"/v1/calls?session=s&key=k&tenant=victim", "/v1/calls?session=s&key=k&wait_seconds=x", "/v1/quota?tenant=victim",
-		"/v1/sessions/s/calls?limit=0", "/v1/sessions/s/calls?limit=201", "/v1/calls?session=s&key=%zz", "/v1/sessions/a%23b/calls"} {
+		"/v1/sessions/s/calls?limit=0", "/v1/sessions/s/calls?limit=201", "/v1/calls?session=s&key=%zz", "/v1/sessions/a%23b/calls",
+	} {
 		d.as("acme", "GET", path, "").want(t, 400, "invalid_request")
 	}
 	if err := l.Tenant("acme").Suspend(t.Context(), true); err == nil {
@@ -342,8 +344,10 @@ func brokenDoor(t *testing.T, fault func(context.Context) error, more ...func(*H
 // TestRefusedRequestsReachNothing: what is not understood is refused before anything is read or written.
 func TestRefusedRequestsReachNothing(t *testing.T) {
 	d := brokenDoor(t, nil, func(cfg *HandlerConfig) { cfg.MaxBody = 1024 })
-	for _, body := range []string{"", "{", `{"session":"s","key":"k","tool":"t","tokens":-1}`, `{"session":"s","key":" ","tool":"t"}`,
-		`{"session":"s","key":"k","tool":"t"}{}`, `{"session":"s","session":"s","key":"k","tool":"t"}`} {
+	for _, body := range []string{
+		"", "{", `{"session":"s","key":"k","tool":"t","tokens":-1}`, `{"session":"s","key":" ","tool":"t"}`,
+		`{"session":"s","key":"k","tool":"t"}{}`, `{"session":"s","session":"s","key":"k","tool":"t"}`,
+	} {
 		d.post("commit", body).want(t, 400, "invalid_request")
 	}
 	d.post("commit", `{"session":"`+strings.Repeat("s", 1024)+`"}`).want(t, 413, "too_large")

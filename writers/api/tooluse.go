@@ -99,21 +99,23 @@ func (t *Toolset) check(u ToolUse) (writers.AnyTool, error) {
 	if !ok {
 		return nil, &writers.Error{Code: writers.ErrInvalid, Op: "do", Field: "name", Reason: "there is no tool of that name"}
 	}
-	rule := ""
-	if _, err := canon.HashArgs(u.Name, u.Input); err != nil {
-		rule = err.Error()
-	} else {
-		input := map[string]any{}
-		if json.Unmarshal(u.Input, &input) != nil && len(u.Input) > 0 {
-			rule = "the input is not an object"
-		} else {
-			rule = e.check(input)
-		}
-	}
+	rule := e.checkInput(u)
 	if rule != "" {
 		return nil, &writers.Error{Code: writers.ErrInvalid, Op: "do", Field: "input", Reason: rule}
 	}
 	return e.tool, nil
+}
+
+// checkInput says which rule the input breaks; "" for none.
+func (e entry) checkInput(u ToolUse) string {
+	if _, err := canon.HashArgs(u.Name, u.Input); err != nil {
+		return err.Error()
+	}
+	input := map[string]any{}
+	if len(u.Input) > 0 && json.Unmarshal(u.Input, &input) != nil {
+		return "the input is not an object"
+	}
+	return e.check(input)
 }
 
 func refused(u ToolUse, err error) ToolResult {
