@@ -267,7 +267,9 @@ func TestSweepChildProcess(t *testing.T) {
 	if endpoint == "" {
 		t.Skip("only as a child")
 	}
-	l, err := writers.New(dynamodb.NewFromConfig(stack.AWSConfig(endpoint)), writers.Config{
+	client := &faultyClient{DynamoDB: dynamodb.NewFromConfig(stack.AWSConfig(endpoint))}
+	client.harm(nil, func(op string, _ any) error { fmt.Println(op); return nil })
+	l, err := writers.New(client, writers.Config{
 		Table: "toolledger-sweep", Now: func() time.Time { return sweepStart },
 	})
 	if err != nil {
@@ -277,7 +279,6 @@ func TestSweepChildProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println("sweeping")
 	_, err = s.Run(t.Context())
 	fmt.Println("swept", err)
 }
@@ -294,7 +295,7 @@ func TestSoakSweepKill9(t *testing.T) {
 
 func sweepKill9(t *testing.T, times int) {
 	g := newSweepRig(t)
-	rows, _ := g.manyRows(60*times, 9)
+	rows, _ := g.manyRows(50*times, 9)
 	g.seed(rows...)
 	endpoint := *g.db.Options().BaseEndpoint
 	killed := 0
@@ -305,9 +306,12 @@ func sweepKill9(t *testing.T, times int) {
 		g.must(err)
 		g.must(cmd.Start())
 		lines := bufio.NewScanner(out)
-		for lines.Scan() && !strings.HasSuffix(lines.Text(), "sweeping") {
+		for left := 1 + rand.N(60); left > 0 && lines.Scan(); {
+			if lines.Text() == "write" {
+				left--
+			}
 		}
-		time.Sleep(rand.N(600 * time.Millisecond)) // a random point is what is wanted
+		time.Sleep(rand.N(3 * time.Millisecond)) // somewhere in one of the next writes
 		_ = cmd.Process.Kill()
 		rest, _ := io.ReadAll(out)
 		_ = cmd.Wait()
@@ -318,8 +322,8 @@ func sweepKill9(t *testing.T, times int) {
 	}
 	done := g.balanced()[schema.StateFailed]
 	t.Logf("killed %d of %d while sweeping; %d of %d rows done then", killed, times, done, len(rows))
-	if killed == 0 {
-		t.Error("no sweep was killed: the test shows nothing")
+	if killed == 0 || done == 0 {
+		t.Error("no sweep was killed half way: the test shows nothing")
 	}
 	if last := g.sweep(sweeper.Config{}); last.Expired != len(rows)-done {
 		t.Errorf("the clean run expired %d, want %d", last.Expired, len(rows)-done)
