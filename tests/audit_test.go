@@ -18,7 +18,7 @@ import (
 
 // audited is a ledger with calls of two tenants in every state.
 func audited(t *testing.T) *ledgerRig {
-	g := newLedgerRig(t)
+	g := bareLedgerRig(t)
 	g.set(time.Now()) // the program's clock is real
 	g.plan("acme2", writers.Plan{Tokens: 100, Shards: 3, Period: writers.Always})
 	g.plan("acme", writers.Plan{Tokens: 1000})
