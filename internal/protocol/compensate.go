@@ -31,7 +31,7 @@ func (t Tables) Compensate(l Link, now time.Time) types.TransactWriteItem {
 				":guardState": valueApplied, ":guardRow": c.values[":guardRow"], ":by": by,
 			})
 		}
-		c.set = append(c.set, "#compensatedBy = :by")
+		c.set.item("#compensatedBy = :by")
 	} else {
 		cond += " AND #compensatedBy = :by"
 	}

@@ -12,19 +12,23 @@ import (
 // aliases maps every "#name" in the expressions to its attribute: DynamoDB refuses unused and missing ones alike, so the
 // map is made from the expressions themselves.
 func aliases(expressions ...string) map[string]string {
-	names := map[string]string{}
+	n := 0
+	for _, e := range expressions {
+		n += strings.Count(e, "#")
+	}
+	names := make(map[string]string, n)
 	for _, e := range expressions {
 		for {
 			i := strings.IndexByte(e, '#')
 			if i < 0 {
 				break
 			}
-			e = e[i+1:]
-			n := 0
+			e = e[i:]
+			n := 1
 			for n < len(e) && (e[n] >= 'a' && e[n] <= 'z' || e[n] >= 'A' && e[n] <= 'Z') {
 				n++
 			}
-			names["#"+e[:n]] = e[:n]
+			names[e[:n]] = e[1:n]
 			e = e[n:]
 		}
 	}
@@ -79,21 +83,34 @@ func keyItem(k schema.Key) schema.Item {
 
 // change is an update expression whose parts depend on the call.
 type change struct {
-	set, remove, add []string
+	set, remove, add clause
 	values           schema.Item
+}
+
+// clause is the text of one part, without its keyword.
+type clause []byte
+
+// item appends one item of the list, given in pieces.
+func (c *clause) item(pieces ...string) {
+	if len(*c) > 0 {
+		*c = append(*c, ", "...)
+	}
+	for _, p := range pieces {
+		*c = append(*c, p...)
+	}
 }
 
 // newChange begins with what every update does: the version is raised in the expression.
 func newChange() *change {
-	return &change{
-		set:    []string{"#version = #version + :one"},
-		values: schema.Item{":one": schema.N(1)},
-	}
+	c := &change{set: make(clause, 0, 256), values: make(schema.Item, 14)} // enough for a finalize
+	c.set.item("#version = #version + :one")
+	c.values[":one"] = valueOne
+	return c
 }
 
 // put sets an attribute.
 func (c *change) put(attr string, v types.AttributeValue) *change {
-	c.set = append(c.set, "#"+attr+" = :"+attr)
+	c.set.item("#", attr, " = :", attr)
 	c.values[":"+attr] = v
 	return c
 }
@@ -107,36 +124,32 @@ func (c *change) putOr(attr string, stored bool, v types.AttributeValue) *change
 }
 
 func (c *change) copy(attr, from string) *change {
-	c.set = append(c.set, "#"+attr+" = #"+from)
+	c.set.item("#", attr, " = #", from)
 	return c
 }
 
 func (c *change) drop(attrs ...string) *change {
 	for _, a := range attrs {
-		c.remove = append(c.remove, "#"+a)
+		c.remove.item("#", a)
 	}
 	return c
 }
 
 func (c *change) addTo(attr string, v types.AttributeValue) *change {
-	c.add = append(c.add, "#"+attr+" :"+attr)
+	c.add.item("#", attr, " :", attr)
 	c.values[":"+attr] = v
 	return c
 }
 
 func (c *change) expression() string {
-	var b strings.Builder
-	b.WriteString("SET ")
-	b.WriteString(strings.Join(c.set, ", "))
+	e := "SET " + string(c.set)
 	if len(c.remove) > 0 {
-		b.WriteString(" REMOVE ")
-		b.WriteString(strings.Join(c.remove, ", "))
+		e += " REMOVE " + string(c.remove)
 	}
 	if len(c.add) > 0 {
-		b.WriteString(" ADD ")
-		b.WriteString(strings.Join(c.add, ", "))
+		e += " ADD " + string(c.add)
 	}
-	return b.String()
+	return e
 }
 
 func (c *change) item(table string, key schema.Key, condition string) types.TransactWriteItem {

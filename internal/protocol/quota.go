@@ -136,7 +136,7 @@ func (t Tables) ChangeQuota(key schema.Key, q QuotaChange, now time.Time) types.
 	c.increase(schema.AGranted, q.Granted)
 	c.increase(schema.ARemaining, q.Remaining)
 	if q.Extra != 0 {
-		c.set = append(c.set, "#extra = if_not_exists(#extra, :zero) + :extra")
+		c.set.item("#extra = if_not_exists(#extra, :zero) + :extra")
 		c.values[":zero"], c.values[":extra"] = schema.N(0), schema.N(q.Extra)
 	}
 	if q.Suspend != nil {
@@ -154,6 +154,6 @@ func (c *change) increase(attr string, n int64) {
 	if n == 0 {
 		return
 	}
-	c.set = append(c.set, "#"+attr+" = #"+attr+" + :"+attr)
+	c.set.item("#", attr, " = #", attr, " + :", attr)
 	c.values[":"+attr] = schema.N(n)
 }

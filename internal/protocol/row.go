@@ -96,7 +96,7 @@ func (t Tables) CommitFailed(found, next *schema.Row) types.TransactWriteItem {
 
 // setAttempt sets what belongs to the attempt that begins, and clears what was said of the one before.
 func setAttempt(c *change, next *schema.Row) {
-	c.set = append(c.set, "#attempt = #attempt + :one")
+	c.set.item("#attempt = #attempt + :one")
 	c.put(schema.AHolder, schema.S(next.Holder)).
 		put(schema.ASession, schema.S(next.Session)).
 		put(schema.AUpdatedAt, schema.Millis(next.UpdatedAt)).

@@ -22,7 +22,6 @@ type usage struct{ cpu, allocs, bytes float64 }
 
 // over returns how many times b goes into u.
 func (u usage) over(b usage) usage {
-
 	return usage{quotient(u.cpu, b.cpu), quotient(u.allocs, b.allocs), quotient(u.bytes, b.bytes)}
 
 }
