@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
 
+	"toolledger/internal/schema"
 	"toolledger/streams/events"
 )
 
@@ -126,19 +127,20 @@ func (r *shardReader) next(ctx context.Context) error {
 	if err != nil {
 		return r.readFailed(ctx, err)
 	}
-	if len(out.Records) > 0 {
-		if err := r.process(ctx, out.Records); err != nil {
+	changes := r.changes(out.Records)
+	if len(changes) > 0 {
+		if err := r.process(ctx, changes); err != nil {
 			r.iterator = "" // the rest of the page is read again from the checkpoint
 			return err
 		}
 		r.idle.reset()
 	}
-	r.advanced(asked, len(out.Records) == 0)
+	r.advanced(asked, len(changes) == 0)
 	if out.NextShardIterator == nil || *out.NextShardIterator == "" {
 		return errEnd
 	}
 	r.iterator = *out.NextShardIterator
-	if len(out.Records) == 0 {
+	if len(changes) == 0 {
 		sleep(ctx, r.idle.next(), asks)
 	}
 	return nil
@@ -212,12 +214,21 @@ func (r *shardReader) announceGap(ctx context.Context, shard, after string) erro
 	return r.p.consumer.announce(ctx, ev)
 }
 
-// process hands records to the consumer until all are out, and moves the checkpoint behind those that are.
-func (r *shardReader) process(ctx context.Context, records []streamtypes.Record) error {
-	changes := make([]Change, len(records))
+// changes decodes a page up to its last record that is not of pollers' own doing. A page of leases alone is an empty one:
+// a checkpoint that moved for it would be written, and be the next record, for ever.
+func (r *shardReader) changes(records []streamtypes.Record) []Change {
+	changes, n := make([]Change, len(records)), 0
 	for i := range records {
 		changes[i] = ChangeOf(r.p.cfg.StreamARN, &records[i])
+		if id, err := schema.ParseKey(changes[i].Keys); err != nil || id.Kind != schema.KindLease {
+			n = i + 1
+		}
 	}
+	return changes[:n]
+}
+
+// process hands records to the consumer until all are out, and moves the checkpoint behind those that are.
+func (r *shardReader) process(ctx context.Context, changes []Change) error {
 	for len(changes) > 0 {
 		done, err := r.handle(ctx, changes)
 		if done > 0 {
