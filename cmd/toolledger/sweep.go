@@ -34,6 +34,8 @@ func newSweepCommand(a *app) *cobra.Command {
 Tools that are neither idempotent nor can be verified are held for a person. Where tools have verifier functions, name
 them with --verifier: without, their calls stay pending and are held once they are an hour overdue.
 Sweeps may overlap with the deployed ones. --dry-run asks verifiers and writes nothing.`,
+		Example: `  toolledger sweep --dry-run --region eu-west-1 --table toolledger
+  toolledger sweep --every 60s --local ledger.db --verifier create_pr=verify-pr`,
 	}
 	w := addWhere(cmd)
 	flags := cmd.Flags()
@@ -71,7 +73,11 @@ func (a *app) sweep(ctx context.Context, w *where, f *sweepFlags) error {
 	if err != nil {
 		return badInput("%w", err)
 	}
-	_, _ = fmt.Fprintf(a.stderr, "sweeping table %s at %s\n", l.table, l)
+	at, err := placeOf(ctx, w, l)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(a.stderr, "sweeping %s\n", at)
 	if f.every == 0 {
 		return a.sweepOnce(ctx, s)
 	}
@@ -106,15 +112,20 @@ func (a *app) newSweeper(l *location, f *sweepFlags, functions map[string]string
 	}
 	cfg := sweeper.Config{GiveUp: f.giveUp, DryRun: f.dryRun}
 	if len(functions) > 0 {
-		where := l.config.Copy()
-		if own := os.Getenv("AWS_ENDPOINT_URL_LAMBDA"); own != "" {
-			where.BaseEndpoint = aws.String(own)
-		}
-		if cfg.Remote, err = sweeper.Functions(where, functions); err != nil {
+		if cfg.Remote, err = remoteVerifiers(l, functions); err != nil {
 			return nil, err
 		}
 	}
 	return sweeper.New(ledger, cfg)
+}
+
+// remoteVerifiers asks Lambda functions at the place of the ledger, or where the SDK's own variable says.
+func remoteVerifiers(l *location, functions map[string]string) (func(context.Context, sweeper.VerifyRequest) (sweeper.VerifyAnswer, error), error) {
+	where := l.config.Copy()
+	if own := os.Getenv("AWS_ENDPOINT_URL_LAMBDA"); own != "" {
+		where.BaseEndpoint = aws.String(own)
+	}
+	return sweeper.Functions(where, functions)
 }
 
 func (a *app) sweepOnce(ctx context.Context, s *sweeper.Sweeper) error {
