@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -140,13 +141,37 @@ func TestCommitAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	floorAllocs, floorBytes := run(floor.commit)
-	allocs, bytes := run(one)
-	t.Logf("%.0f allocations (%+.0f), %.0f bytes (%+.0f)", allocs, allocs-floorAllocs, bytes, bytes-floorBytes)
-	if allocs > floorAllocs+20 {
-		t.Errorf("a commit allocates %.0f times, the floor %.0f", allocs, floorAllocs)
+	for name, do := range map[string]call{"JSON": one, "Go types": typedCommit(ledger)} {
+		allocs, bytes := run(do)
+		t.Logf("%s: %.0f allocations (%+.0f), %.0f bytes (%+.0f)", name, allocs, allocs-floorAllocs, bytes, bytes-floorBytes)
+		if allocs > floorAllocs+20 {
+			t.Errorf("%s: a commit allocates %.0f times, the floor %.0f", name, allocs, floorAllocs)
+		}
+		if bytes > floorBytes+2048 {
+			t.Errorf("%s: a commit allocates %.0f bytes, the floor %.0f", name, bytes, floorBytes)
+		}
 	}
-	if bytes > floorBytes+2048 {
-		t.Errorf("a commit allocates %.0f bytes, the floor %.0f", bytes, floorBytes)
+}
+
+// typedCommit is the same call by a tool that has Go types, which are encoded too.
+func typedCommit(l *writers.Ledger) call {
+	type (
+		booking struct {
+			Flight    string `json:"flight"`
+			Passenger string `json:"passenger"`
+			Seats     int    `json:"seats"`
+		}
+		receipt struct {
+			Reservation string `json:"reservation"`
+			Total       int    `json:"total"`
+		}
+	)
+	bookFlight := writers.Tool[booking, receipt]{Name: tool, Cost: cost}
+	s := l.Tenant(tenant).Session(session)
+	withCursor := func(c *writers.Call) { c.Cursor = cursor }
+	return func(ctx context.Context, n int64) error {
+		_, err := bookFlight.Commit(ctx, s, writers.SessionKey(keyOf(n)), booking{"HAT083", "mia_li_3668", 2}, receipt{"ZFA04Y", 1286}, withCursor)
+		return err
 	}
 }
 

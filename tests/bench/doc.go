@@ -9,8 +9,8 @@
 // # The hot path
 //
 // The floor is a transaction written by hand with the SDK that sends the bytes that the ledger sends (a test compares
-// them), but for the ids and times of the call. What it need not do, it does not do: no hashing, no checks, no encoding of
-// arguments and results. Both clients are made from one configuration and talk to a child process that answers fixed bytes,
+// them), but for the ids and times of the call. What it need not do, it does not do: no hashing and no checks. Both are given
+// arguments and result as JSON text. Both clients are made from one configuration and talk to a child process that answers fixed bytes,
 // so that the processor time of this process is that of the client alone. Rounds are short and alternate between
 // the two, and the median over the rounds of the ratio is given.
 package main

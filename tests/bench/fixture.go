@@ -24,20 +24,10 @@ const (
 	cursor  = "step-0017"
 )
 
-type booking struct {
-	Flight    string `json:"flight"`
-	Passenger string `json:"passenger"`
-	Seats     int    `json:"seats"`
-}
-
-type receipt struct {
-	Reservation string `json:"reservation"`
-	Total       int    `json:"total"`
-}
-
+// Arguments and result are JSON text, as a model's are: neither side has to encode them.
 var (
-	booked   = booking{Flight: "HAT083", Passenger: "mia_li_3668", Seats: 2}
-	received = receipt{Reservation: "ZFA04Y", Total: 1286}
+	booked   = json.RawMessage(`{"flight":"HAT083","passenger":"mia_li_3668","seats":2}`)
+	received = json.RawMessage(`{"reservation":"ZFA04Y","total":1286}`)
 )
 
 // keyOf is the call key of the n-th call: of one length, as ids are.

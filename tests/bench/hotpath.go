@@ -7,15 +7,17 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"toolledger/writers"
 )
 
 // Rounds are short, so that what else the machine does meets both sides alike, and many, so that what it does to one does
-// not decide. Both sides of a round take some 0.3 s.
-const (
-	hotRounds = 45
-	hotCalls  = 400
+// not decide. On an idle machine they take half of the time.
+var (
+	hotEffort     = effort{rounds: 60, atLeast: 9, calls: 200, time: 10 * time.Second}
+	hotEffortMore = effort{rounds: 150, atLeast: 9, calls: 200, time: 25 * time.Second} // where there is a target
+	quickEffort   = effort{rounds: 1, atLeast: 1, calls: 2 * callers}
 )
 
 // hotPath measures what a call costs the process that makes it.
@@ -29,10 +31,6 @@ func hotPath(ctx context.Context, e *env) ([]result, error) {
 		return nil, err
 	}
 	defer s.stop()
-	rounds, calls := hotRounds, int64(hotCalls)
-	if e.quick {
-		rounds, calls = 1, 2*callers
-	}
 	var results []result
 	for _, c := range hotCases {
 		db := client(s.url, c.path)
@@ -42,7 +40,7 @@ func hotPath(ctx context.Context, e *env) ([]result, error) {
 		if err != nil {
 			return nil, err
 		}
-		got, err := compare(ctx, rounds, calls, c.call(ledger.Tenant(tenant).Session(session)), c.floor(&floor))
+		got, err := compare(ctx, c.effort(e), c.call(ledger.Tenant(tenant).Session(session)), c.floor(&floor))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -65,6 +63,16 @@ var hotCases = []hotCase{
 	{"replay", "applied", replayCall, func(f *floor) call { return f.replay }, 0, false},
 	{"replay_read", "applied", replayReadCall, func(f *floor) call { return f.replayRead }, 0, false},
 	{"reserve_finalize", "ok", reserveCall, func(f *floor) call { return f.reserveFinalize }, 0, false},
+}
+
+func (c hotCase) effort(e *env) effort {
+	switch {
+	case e.quick:
+		return quickEffort
+	case c.target != 0:
+		return hotEffortMore
+	}
+	return hotEffort
 }
 
 func (c hotCase) results(m compared) []result {

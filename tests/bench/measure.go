@@ -67,27 +67,37 @@ func processorTime() time.Duration {
 // compared is what many alternating rounds of two calls took: medians over the rounds, that of the ratios too.
 type compared struct{ value, floor, ratio usage }
 
+// effort is how long to measure: so many rounds of so many calls of each side, or fewer on a machine that is too busy to make
+// them in time.
+type effort struct {
+	rounds, atLeast int
+	calls           int64
+	time            time.Duration
+}
+
 // compare runs rounds of floor and value. The order within a round alternates, since what runs second finds a warmer
 // machine.
-func compare(ctx context.Context, rounds int, calls int64, value, floor call) (compared, error) {
+func compare(ctx context.Context, e effort, value, floor call) (compared, error) {
 	var next atomic.Int64
 	both := [2]call{floor, value}
 	for _, do := range both { // connections, caches, the plan
-		if _, err := block(ctx, calls, &next, do); err != nil {
+		if _, err := block(ctx, e.calls, &next, do); err != nil {
 			return compared{}, err
 		}
 	}
-	floors, values, ratios := make([]usage, rounds), make([]usage, rounds), make([]usage, rounds)
-	for n := range rounds {
+	var floors, values, ratios []usage
+	begun := time.Now()
+	for n := 0; n < e.rounds && (n < e.atLeast || time.Since(begun) < e.time); n++ {
+		var used [2]usage
 		for i := range both {
 			which := (n + i) % 2
-			u, err := block(ctx, calls, &next, both[which])
-			if err != nil {
+			var err error
+			if used[which], err = block(ctx, e.calls, &next, both[which]); err != nil {
 				return compared{}, err
 			}
-			[2][]usage{floors, values}[which][n] = u
 		}
-		ratios[n] = values[n].over(floors[n])
+		floors, values = append(floors, used[0]), append(values, used[1])
+		ratios = append(ratios, used[1].over(used[0]))
 	}
 	return compared{medians(values), medians(floors), medians(ratios)}, nil
 }
