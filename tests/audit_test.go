@@ -157,7 +157,7 @@ func TestAuditOfALedgerInUse(t *testing.T) {
 		})
 	}
 	moved := 0
-	for range soak(8, 80) {
+	for range soak(8, 24) {
 		r, err := audit.Run(t.Context(), g.db, audit.Config{Table: g.table, Now: g.now, Segments: 2})
 		if err != nil || !r.OK {
 			t.Errorf("%v: %+v", err, r)
