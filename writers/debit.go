@@ -337,7 +337,10 @@ func (l *Ledger) createQuota(ctx context.Context, op string, t TenantID, period 
 			if _, unsure := errors.AsType[*protocol.Unsure](err); err != nil && !unsure {
 				return nil, failure(ctx, op, err)
 			}
-			return plan, ctx.Err() // after a lost answer the next debit tells whether the items are there
+			if ctx.Err() != nil {
+				return nil, failure(ctx, op, err)
+			}
+			return plan, nil // after a lost answer the next debit tells whether the items are there
 		}
 		answer, i := no.Decide()
 		if answer == protocol.QuotaRefused {

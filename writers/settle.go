@@ -107,7 +107,9 @@ func (s *settler) refused(ctx context.Context, no *protocol.Refused, n int) (set
 			return settled{}, s.unavailable(err)
 		}
 	case protocol.QuotaRefused:
-		s.quotaRefused(ctx, no.Parts[i].Key, item)
+		if err := s.quotaRefused(ctx, no.Parts[i].Key, item); err != nil {
+			return settled{}, err
+		}
 	case protocol.SessionRefused:
 		s.cursorRefused, s.cursorFound = true, cursorOf(item)
 	case protocol.OriginalRefused:
@@ -119,18 +121,19 @@ func (s *settler) refused(ctx context.Context, no *protocol.Refused, n int) (set
 }
 
 // quotaRefused notes an item that is gone, or that has less than a final charge asks on top. Where nothing was debited
-// before, the running period may just not have been used yet.
-func (s *settler) quotaRefused(ctx context.Context, key schema.Key, item schema.Item) {
+// before, the running period may just not have been used yet: only without a plan is its item left out, not because of a
+// failure to create it, which would make the effect free of charge.
+func (s *settler) quotaRefused(ctx context.Context, key schema.Key, item schema.Item) error {
 	if item == nil {
 		id, err := schema.ParseKey(key)
 		if err == nil && !s.created && (s.mode == modeNew || len(s.row.Debits) == 0) {
 			s.created = true
-			if _, err = s.l.createQuota(ctx, s.op, s.s.t.id, id.Period); err == nil {
-				return
+			if _, err = s.l.createQuota(ctx, s.op, s.s.t.id, id.Period); !errors.Is(err, ErrNotProvisioned) {
+				return err
 			}
 		}
 		s.gone[key] = true
-		return
+		return nil
 	}
 	q, err := schema.DecodeQuota(schema.FieldsOf(item))
 	if err != nil || s.capped {
@@ -139,6 +142,7 @@ func (s *settler) quotaRefused(ctx context.Context, key schema.Key, item schema.
 		s.cap = q.Remaining
 	}
 	s.capped = true
+	return nil
 }
 
 // build makes the transaction of the current mode.
