@@ -139,19 +139,20 @@ func (p *payer) choose(period string, shards []*schema.Quota) error {
 }
 
 func (p *payer) exhausted(period string, shards []*schema.Quota) error {
-	var remaining int64
+	no := &exhaustedError{period: period}
 	for _, q := range shards {
 		if q != nil {
-			remaining += q.Remaining
+			no.granted += q.Granted
+			no.remaining += q.Remaining
 		}
 	}
-	return &exhaustedError{period: period, remaining: remaining}
+	return no
 }
 
 // exhaustedError is turned into ErrQuotaExhausted by the call that knows what it needed.
 type exhaustedError struct {
-	period    string
-	remaining int64
+	period             string
+	granted, remaining int64
 }
 
 func (e *exhaustedError) Error() string { return string(ErrQuotaExhausted) }
@@ -186,7 +187,7 @@ func (c *request) denied(ctx context.Context, err error) error {
 	}
 	if e, ok := errors.AsType[*exhaustedError](err); ok {
 		c.observe(ctx, observation{quotaDenials: 1}, nil)
-		return c.exhausted(e.period, e.remaining)
+		return c.exhausted(e)
 	}
 	return c.failed(ctx, err)
 }

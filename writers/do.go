@@ -63,7 +63,7 @@ func (t *Tool[A, R]) look(ctx context.Context, s Session, k Key, args A) (Result
 		return Result[R]{}, err
 	}
 	text, err := encodeResult("do", value)
-	return Result[R]{Outcome: OutcomeApplied, Value: value, JSON: text}, err
+	return Result[R]{Outcome: OutcomeApplied, Value: value, JSON: text, EffectKey: info.EffectKey}, err
 }
 
 func (t *Tool[A, R]) timeout() time.Duration {
@@ -122,7 +122,9 @@ func (t *Tool[A, R]) recordVerified(ctx context.Context, s Session, k Key, c Cal
 	if err != nil || !moved {
 		return out, err == nil, err
 	}
-	out, err = typed[R]("do", Raw{Outcome: OutcomeReplayed, JSON: found, Attempt: c.Attempt, Charged: row.Reserved})
+	out, err = typed[R]("do", Raw{
+		Outcome: OutcomeReplayed, JSON: found, Attempt: c.Attempt, Charged: row.Reserved, RowID: row.RowID, EffectKey: c.EffectKey,
+	})
 	return out, false, err
 }
 
@@ -146,13 +148,13 @@ func (t *Tool[A, R]) act(ctx context.Context, hold *Reservation, args A) (Result
 	if t.Charge != nil {
 		charged = t.Charge(args, value)
 	}
-	out := Result[R]{Value: value, Attempt: hold.Attempt}
+	out := Result[R]{Value: value, Attempt: hold.Attempt, RowID: hold.RowID, EffectKey: hold.EffectKey}
 	raw, err := hold.Finalize(after, value, charged)
 	if err != nil && raw.Outcome == "" {
 		return out, err
 	}
 	if raw.Outcome == OutcomeApplied && err == nil {
-		out.Outcome, out.JSON, out.Charged = raw.Outcome, raw.JSON, raw.Charged
+		out.Outcome, out.JSON, out.Charged, out.RowID = raw.Outcome, raw.JSON, raw.Charged, raw.RowID
 		if same, encodeErr := json.Marshal(value); encodeErr == nil && string(same) == string(raw.JSON) {
 			return out, nil
 		}
@@ -247,8 +249,9 @@ func (k *leaseKeeper) extend(hold *Reservation, lease time.Duration) {
 		}
 		err := hold.Extend(k.ctx, lease)
 		switch {
-		case err == nil:
-			end.Reset(lease - actMargin(lease))
+		case err == nil: // from the deadline that was written, which a slow answer has brought nearer
+			left := hold.deadline().Sub(hold.s.t.l.now())
+			end.Reset(left - actMargin(left))
 		case errors.Is(err, ErrSuperseded):
 			k.cancel(err)
 			return

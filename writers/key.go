@@ -34,13 +34,20 @@ func TenantKey(id string) Key { return Key{id: id, tenant: true} }
 func IntentKey(tool string, args any) Key {
 	text, err := canon.Marshal(args)
 	if err != nil {
-		return Key{bad: "args: " + err.Error()}
+		return badKey(err)
 	}
 	intent, err := canon.HashIntent(tool, text)
 	if err != nil {
-		return Key{bad: "args: " + err.Error()}
+		return badKey(err)
 	}
 	return Key{id: "intent-" + hex.EncodeToString(intent.Hash[:])}
+}
+
+func badKey(err error) Key {
+	if field, rule, ok := canonRule(err); ok {
+		return Key{bad: field + " " + rule}
+	}
+	return Key{bad: err.Error()}
 }
 
 func (k Key) scope() schema.Scope {

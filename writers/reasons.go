@@ -24,14 +24,23 @@ func invalidID(op string, err error) *Error {
 	if e, ok := errors.AsType[*schema.IDError](err); ok {
 		return invalid(op, e.Field, e.Rule)
 	}
-	if e, ok := errors.AsType[*canon.Error](err); ok {
-		field := "args"
-		if e.Field == canon.FieldTool {
-			field = "tool"
-		}
-		return &Error{Code: ErrInvalid, Op: op, Field: field, Reason: e.Error() + "; nothing was written"}
+	if field, rule, ok := canonRule(err); ok {
+		return invalid(op, field, rule)
 	}
 	return &Error{Code: ErrInvalid, Op: op, Reason: "nothing was written", Err: err}
+}
+
+// canonRule says which part of an intent has no canonical form, and why.
+func canonRule(err error) (field, rule string, ok bool) {
+	e, ok := errors.AsType[*canon.Error](err)
+	if !ok {
+		return "", "", false
+	}
+	field = "args"
+	if e.Field == canon.FieldTool {
+		field = "tool"
+	}
+	return field, strings.TrimPrefix(e.Error(), "canon: "+e.Field+": "), true
 }
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05Z") }
@@ -103,14 +112,14 @@ func (c *request) unknown(found *schema.Row) *Error {
 	return e
 }
 
-func (c *request) exhausted(period string, remaining int64) *Error {
-	e := &Error{Code: ErrQuotaExhausted, Op: c.op, Need: c.Tokens, Remaining: remaining, ResetsAt: schema.PeriodEnd(period)}
+func (c *request) exhausted(no *exhaustedError) *Error {
+	e := &Error{Code: ErrQuotaExhausted, Op: c.op, Need: c.Tokens, Remaining: no.remaining, ResetsAt: schema.PeriodEnd(no.period)}
 	next := "the quota never resets"
 	if !e.ResetsAt.IsZero() {
 		next = "the next period begins " + e.ResetsAt.Format("2006-01-02T15:04Z")
 	}
-	e.Reason = fmt.Sprintf("needs %s tokens, %s remain in %s; nothing was done; %s; raise the plan or wait, retrying does not help",
-		tokens(e.Need), tokens(remaining), period, next)
+	e.Reason = fmt.Sprintf("needs %s tokens, %s of %s remain in %s; nothing was done; %s; raise the plan or wait, retrying does not help",
+		tokens(e.Need), tokens(no.remaining), tokens(no.granted), no.period, next)
 	return e
 }
 

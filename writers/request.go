@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -111,9 +112,10 @@ func (c *request) checkCompensates() error {
 		return nil
 	}
 	if err := c.Compensates.check(); err != nil {
-		e := invalidID(c.op, err)
-		e.Field = "compensates"
-		return e
+		if e, ok := errors.AsType[*schema.IDError](err); ok {
+			e.Field = "compensates"
+		}
+		return invalidID(c.op, err)
 	}
 	if c.Compensates == c.Key {
 		return invalid(c.op, "compensates", "must be another call")

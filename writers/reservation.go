@@ -5,10 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"toolledger/internal/canon"
 	"toolledger/internal/protocol"
 	"toolledger/internal/schema"
 )
@@ -267,7 +268,10 @@ type token struct {
 	Trace      string         `json:"q,omitempty"`
 }
 
-const tokenVersion = 1
+const (
+	tokenVersion = 1
+	maxRowID     = 64
+)
 
 // Token serialises the Reservation for another process (a Step Functions state, a queue); see Tenant.Resume. It holds
 // identifiers, amounts and the lookup, no arguments; it is no secret, and no proof of anything: the tenant is checked where it is
@@ -323,12 +327,34 @@ func (t Tenant) Resume(text string) (*Reservation, error) {
 
 // valid refuses what would put an item into the table that no writer could have put there.
 func (k *token) valid() bool {
-	bad := k.RowID == "" || len(k.RowID) > 64 || k.Attempt < 1 || len(k.Intent) != 32 || k.Tokens < 0 || k.Tokens > schema.MaxTokens ||
-		k.Keep < 0 || k.Keep > maxKeep.Milliseconds() || k.Horizon < 0 || k.Horizon > maxLease.Milliseconds() ||
-		schema.CheckID("tool", k.Tool, schema.MaxTool) != nil || schema.CheckText("lookup", k.Lookup, maxLookup) != nil ||
-		schema.CheckText("cursor", k.Cursor, maxCursor) != nil || schema.CheckText("trace", k.Trace, maxTrace) != nil ||
-		k.Deadline < 1e12 || k.Deadline > 1e14 || k.Reserved < 1e12 || k.Reserved > 1e14
-	return !bad && !slices.ContainsFunc(k.Debits, func(d schema.Debit) bool {
-		return d.Shard < 0 || d.Shard >= schema.MaxShards || d.Tokens < 1 || d.Tokens > schema.MaxTokens || !schema.ValidPeriod(d.Period)
-	})
+	for _, text := range []struct {
+		value string
+		limit int
+	}{{k.RowID, maxRowID}, {k.Lookup, maxLookup}, {k.Cursor, maxCursor}, {deref(k.Expect), maxCursor}, {k.Trace, maxTrace}} {
+		if schema.CheckText("", text.value, text.limit) != nil {
+			return false
+		}
+	}
+	bad := k.RowID == "" || k.Attempt < 1 || len(k.Intent) != 32 || len(k.ArgHashes) > canon.MaxEncodedBytes || k.Tokens < 0 ||
+		k.Tokens > schema.MaxTokens || k.Keep < 0 || k.Keep > maxKeep.Milliseconds() || k.Horizon < 0 || k.Horizon > maxLease.Milliseconds() ||
+		schema.CheckID("tool", k.Tool, schema.MaxTool) != nil || !millis(k.Deadline) || !millis(k.Reserved)
+	if scope, id, _ := strings.Cut(k.Undoes, ":"); k.Undoes != "" {
+		bad = bad || scope != string(schema.ScopeSession) && scope != string(schema.ScopeTenant) || SessionKey(id).check() != nil
+	}
+	return !bad && k.validDebits()
+}
+
+// millis tells whether n is a time that an item may hold.
+func millis(n int64) bool { return n >= 1e12 && n <= 1e14 }
+
+func (k *token) validDebits() bool {
+	named := map[schema.Key]bool{}
+	for _, d := range k.Debits {
+		key := d.Key(k.Tenant)
+		if d.Shard < 0 || d.Shard >= schema.MaxShards || d.Tokens < 1 || d.Tokens > schema.MaxTokens || !schema.ValidPeriod(d.Period) || named[key] {
+			return false
+		}
+		named[key] = true
+	}
+	return true
 }

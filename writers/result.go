@@ -24,7 +24,8 @@ type stored struct {
 	ref    *schema.ResultRef
 }
 
-// encodeResult turns a result into its bytes: json.RawMessage as it is, everything else by encoding/json.
+// encodeResult turns a result into its bytes: json.RawMessage as it is, but null for an empty one, everything else by
+// encoding/json.
 func encodeResult(op string, result any) (json.RawMessage, error) {
 	var text []byte
 	switch v := result.(type) {
@@ -41,7 +42,10 @@ func encodeResult(op string, result any) (json.RawMessage, error) {
 		}
 		text = b
 	}
-	if len(text) > 0 && !json.Valid(text) || !utf8.Valid(text) {
+	if len(text) == 0 {
+		return json.RawMessage("null"), nil
+	}
+	if !json.Valid(text) || !utf8.Valid(text) {
 		return nil, &Error{Code: ErrInvalid, Op: op, Field: "result", Reason: "result is not valid JSON in UTF-8"}
 	}
 	return text, nil
@@ -101,7 +105,10 @@ func (l *Ledger) raw(ctx context.Context, op string, r *schema.Row, outcome Outc
 	if err != nil {
 		return Raw{}, err
 	}
-	return Raw{Outcome: outcome, Value: text, JSON: text, Attempt: int(r.AppliedAttempt), Charged: r.Charged}, nil
+	return Raw{
+		Outcome: outcome, Value: text, JSON: text, Attempt: int(r.AppliedAttempt), Charged: r.Charged,
+		RowID: r.RowID, EffectKey: schema.EffectKey(r.Key),
+	}, nil
 }
 
 func size(n int) string {
