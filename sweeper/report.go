@@ -23,7 +23,7 @@ type Report struct {
 
 	RefundedTokens int64
 	OldestAge      time.Duration // since the deadline, of the oldest overdue reservation that is not held, waiting ones included
-	Complete       bool          // false: time ran out, the next run goes on
+	Complete       bool          // false: something is left whose turn it is; the next run goes on
 
 	Early      int           // absent before the effect horizon had passed, which proves nothing: the sweeper comes back then
 	Left       int           // found, but time ran out or contention did not end

@@ -11,8 +11,9 @@ import (
 // run is one run: what it has seen, counted and failed at.
 type run struct {
 	*Sweeper
-	ctx  context.Context // the caller's: what is under way is finished under it
-	work context.Context // ends earlier: nothing new is begun after it
+	ctx  context.Context    // the caller's: what is under way is finished under it
+	work context.Context    // ends earlier: nothing new is begun after it
+	stop context.CancelFunc // ends work
 
 	seen      map[rowVersion]bool // written between readings only
 	verifiers map[string]*verifier
@@ -36,14 +37,15 @@ func (r *run) cutShort(n int) {
 	r.count(func(p *Report) { p.Left += n; p.Complete = false })
 }
 
-const maxErrors = 3 // that a run returns
+// maxErrors is how many failures that are not about single rows end a run: the table is not there, or not allowed.
+const maxErrors = 3
 
-// fail keeps an error that the run returns: one that makes further runs fail alike.
+// fail keeps an error that the run returns; the rest of the run would fail alike after some of them.
 func (r *run) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.errs) < maxErrors {
-		r.errs = append(r.errs, err)
+	if r.errs = append(r.errs, err); len(r.errs) >= maxErrors {
+		r.stop()
 	}
 }
 
@@ -60,7 +62,7 @@ func (r *run) result() error {
 	r.report.Complete = false
 	return &writers.Error{
 		Code: writers.ErrUnavailable, Op: "sweep", Reason: "some reservations could not be swept; the next run tries again",
-		Err: errors.Join(r.errs...),
+		Err: errors.Join(r.errs[:min(len(r.errs), maxErrors)]...),
 	}
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"toolledger/internal/protocol"
 	"toolledger/internal/schema"
@@ -54,6 +56,9 @@ const splitAfter = 3
 // maxTries bounds the tries of one batch: what contention does not let through now, the next run takes up.
 const maxTries = 12
 
+// maxLostAnswers is how many answers in one batch may be lost before the table counts as unreachable.
+const maxLostAnswers = 4
+
 // batch is one transaction through all its tries.
 type batch struct {
 	*run
@@ -61,8 +66,9 @@ type batch struct {
 	stamp time.Time           // updatedAt of what it writes, by which it knows its own lost write
 	gone  map[schema.Key]bool // quota items that are not there
 
-	conflicts int
-	unsure    *sent // the last try whose answer was lost
+	conflicts   int
+	lostAnswers int
+	unsure      *sent // the last try whose answer was lost
 }
 
 // sent is what a try wrote, if it did.
@@ -81,36 +87,48 @@ func (b *batch) write() (halves [][]step) {
 			b.committed(b.steps, b.gone)
 			return nil
 		}
-		refused, isRefused := errors.AsType[*protocol.Refused](err)
-		_, isUnsure := errors.AsType[*protocol.Unsure](err)
-		switch {
-		case isRefused:
-			if b.refused(refused) {
-				return nil
-			}
-			if b.toSplit(refused) {
-				return b.split()
-			}
-		case isUnsure:
-			if b.lost() {
-				return nil
-			}
-			b.conflicts++
-		case b.ctx.Err() != nil:
-			b.cutShort(len(b.steps))
-			return nil
-		default:
-			b.count(func(p *Report) { p.Errors += len(b.steps) })
-			b.fail(fmt.Errorf("write %d rows: %w", len(b.steps), err))
-			return nil
+		if halves, done := b.failed(err); done {
+			return halves
 		}
-		if b.conflicts > 0 && protocol.Pause(b.work, b.conflicts) != nil {
-			b.cutShort(len(b.steps))
-			return nil
+		if b.conflicts+b.lostAnswers > 0 && protocol.Pause(b.work, b.conflicts+b.lostAnswers) != nil {
+			break
 		}
 	}
-	b.count(func(p *Report) { p.Left += len(b.steps) })
+	if len(b.steps) > 0 {
+		b.cutShort(len(b.steps))
+	}
 	return nil
+}
+
+// failed decides what a try that failed means; done says that the batch is not to be tried again as it is.
+func (b *batch) failed(err error) (halves [][]step, done bool) {
+	if refused, ok := errors.AsType[*protocol.Refused](err); ok {
+		if b.refused(refused) {
+			return nil, true
+		}
+		if b.toSplit(refused) {
+			return b.split(), true
+		}
+		return nil, false
+	}
+	if _, ok := errors.AsType[*protocol.Unsure](err); ok {
+		if b.lost() {
+			return nil, true
+		}
+		if b.lostAnswers++; b.lostAnswers < maxLostAnswers || b.ctx.Err() != nil {
+			return nil, false
+		}
+	}
+	if b.ctx.Err() != nil {
+		b.cutShort(len(b.steps))
+		return nil, true
+	}
+	if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == codeValidation {
+		return b.split(), true // one of the rows does not fit; the others must not suffer
+	}
+	b.count(func(p *Report) { p.Errors += len(b.steps) })
+	b.fail(fmt.Errorf("write %d rows: %w", len(b.steps), err))
+	return nil, true
 }
 
 // transaction builds the rows' transitions and their refunds, netted per quota item.
@@ -184,6 +202,8 @@ func (b *batch) refused(e *protocol.Refused) (done bool) {
 const (
 	codeNone      = "None"
 	codeCondition = "ConditionalCheckFailed"
+
+	codeValidation = "ValidationException" // of a whole request
 )
 
 // toSplit tells whether the batch should go on in halves: it keeps meeting other transactions, or holds a row that
@@ -210,7 +230,10 @@ func (b *batch) toSplit(e *protocol.Refused) bool {
 func (b *batch) split() [][]step {
 	n := len(b.steps)
 	if n == 1 {
+		key := b.steps[0].row.Key
 		b.count(func(p *Report) { p.Errors++ })
+		b.l.Logger.LogAttrs(b.ctx, slog.LevelError, "overdue reservation cannot be written",
+			slog.String("pk", key.PK), slog.String("sk", key.SK))
 		return nil
 	}
 	return [][]step{b.steps[: n/2 : n/2], b.steps[n/2:]}

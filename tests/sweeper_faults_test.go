@@ -113,7 +113,7 @@ func TestSweepContention(t *testing.T) {
 			return nil
 		}, nil)
 		report := g.sweep(sweeper.Config{})
-		if report.Expired != 29 || report.Left != 1 || report.Errors != 0 {
+		if report.Expired != 29 || report.Left != 1 || report.Errors != 0 || report.Complete {
 			t.Errorf("%+v", report)
 		}
 		g.faults.harm(nil, nil)

@@ -35,6 +35,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"toolledger/internal/schema"
 	"toolledger/sweeper"
@@ -735,6 +736,61 @@ func TestSweepNoTable(t *testing.T) {
 	}
 	if e, ok := errors.AsType[*types.ResourceNotFoundException](err); !ok || aws.ToString(e.Message) == "" {
 		t.Errorf("the cause is lost: %v", err)
+	}
+}
+
+// Promise: a row that DynamoDB does not take keeps none of the rows that share its transaction from being given back.
+func TestSweepPoisonedRow(t *testing.T) {
+	g := newSweepRig(t)
+	rows, tokens := g.manyRows(40, 1)
+	poison := g.overdueRow("t-00", "s", "poison", func(r *schema.Row) {
+		r.Debits = nil
+		for i := range 120 { // no transaction holds so many quota items
+			r.Debits = append(r.Debits, schema.Debit{Period: "2026-10", Shard: i, Tokens: 1})
+		}
+	})
+	g.seed(append(rows, poison)...)
+	g.faults.harm(func(op string, in any) error {
+		if op == "write" && len(in.(*dynamodb.TransactWriteItemsInput).TransactItems) > 100 {
+			return &smithy.GenericAPIError{Code: "ValidationException", Message: "too many items"} // as AWS does
+		}
+		return nil
+	}, nil)
+	sameReport(t, g.sweep(sweeper.Config{}), sweeper.Report{Found: 41, Expired: 40, Errors: 1, RefundedTokens: tokens})
+	if !strings.Contains(g.log.String(), "overdue reservation cannot be written") {
+		t.Error("nothing tells where the row is")
+	}
+}
+
+// Promise: a table that refuses or swallows every write ends the run soon, with an error and every row as it was.
+func TestSweepCannotWrite(t *testing.T) {
+	for name, harm := range map[string]error{
+		"refused":     &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "no"},
+		"unreachable": errLost,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newSweepRig(t)
+			rows, _ := g.manyRows(600, 8)
+			g.seed(rows...)
+			before := g.all()
+			g.faults.harm(func(op string, _ any) error {
+				if op == "write" || op == "read" {
+					return harm
+				}
+				return nil
+			}, nil)
+			report, err := g.sweeper(sweeper.Config{}).Run(t.Context())
+			if !errors.Is(err, writers.ErrUnavailable) || report.Complete || report.Expired != 0 || report.Errors == 0 || report.RefundedTokens != 0 {
+				t.Errorf("%v, %+v", err, report)
+			}
+			g.checkReport(report)
+			if n := g.faults.count(); n > 100 {
+				t.Errorf("%d requests before it gave up", n)
+			}
+			if after := g.all(); !maps.EqualFunc(before, after, sameItem) {
+				t.Error("something was written")
+			}
+		})
 	}
 }
 
