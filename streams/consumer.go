@@ -112,7 +112,8 @@ func (c *Consumer) publishing(ctx context.Context) (context.Context, context.Can
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	margin := max(min(c.cfg.Margin, deadline.Sub(c.cfg.Now())/4), 0)
+	left := time.Until(deadline) //nolint:forbidigo // a context's deadline is in real time, whatever Config.Now says
+	margin := max(min(c.cfg.Margin, left/4), 0)
 	return context.WithDeadline(ctx, deadline.Add(-margin))
 }
 

@@ -318,7 +318,7 @@ func TestStopsBeforeDeadline(t *testing.T) {
 		return len(evs), nil
 	})
 	count := &sums{}
-	c := newTestConsumer(t, slow, count, func(cfg *ConsumerConfig) { cfg.Now = time.Now; cfg.Margin = 7 * time.Second })
+	c := newTestConsumer(t, slow, count, func(cfg *ConsumerConfig) { cfg.Margin = 7 * time.Second })
 	answer, err := c.HandleBatch(ctx, batchOf(t, changes))
 	if got := failures(t, answer); err != nil || !slices.Equal(got, []string{changes[600].Sequence}) || calls != 2 || budget != 7*time.Second {
 		t.Errorf("got %v, %v after %d calls with %v to spare", got, err, calls, budget)

@@ -10,7 +10,7 @@ import (
 // ErrConfig is wrapped by what the constructors of this package return for a configuration that cannot work.
 var ErrConfig = errors.New("streams: bad configuration")
 
-// ErrRunning is returned by Poller.Run and Poller.Drain where another call is already polling.
+// ErrRunning is returned by Poller.Run where another call of it has not returned.
 var ErrRunning = errors.New("streams: the poller is running already")
 
 // errStopped says that the polling that Drain waited for was stopped.

@@ -49,7 +49,8 @@ type Poller struct {
 	leases   leases
 
 	mu        sync.Mutex
-	running   bool
+	running   bool   // somebody polls
+	run       bool   // that is Run, or Run waits for it
 	asked     uint64 // how often Drain was called
 	described uint64 // value of asked before the newest list of shards was requested
 	stale     bool   // a shard has ended since: it may have children that are not in the list
@@ -120,7 +121,45 @@ func setDefault[T comparable](to *T, value T) {
 // Run polls until ctx ends, and returns nil then, with its leases given back. Throttling, time-outs and failing publishers
 // are waited out. Errors: what no waiting can mend, such as a stream that does not exist or may not be read; ErrRunning.
 func (p *Poller) Run(ctx context.Context) error {
-	return p.loop(ctx, func() (bool, error) { return false, nil })
+	p.mu.Lock()
+	if p.run {
+		p.mu.Unlock()
+		return ErrRunning
+	}
+	p.run = true
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.run = false
+	}()
+	for {
+		err := p.loop(ctx, func() (bool, error) { return false, nil })
+		if !errors.Is(err, ErrRunning) {
+			return err
+		}
+		// A drain polls; it ends by itself.
+		if !p.waitStep(ctx, func() bool { return !p.running }) {
+			return nil
+		}
+	}
+}
+
+// waitStep waits until what p.mu guards is as wanted; false: ctx ended before.
+func (p *Poller) waitStep(ctx context.Context, wanted func() bool) bool {
+	for {
+		p.mu.Lock()
+		steps, ok := p.steps, wanted()
+		p.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-steps:
+		}
+	}
 }
 
 // Drain polls until every shard has answered empty once after the call began, or is closed and read to its end: all that

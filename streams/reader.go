@@ -115,7 +115,7 @@ func (r *shardReader) next(ctx context.Context) error {
 		return err
 	}
 	if r.iterator == "" {
-		if err := r.seek(ctx); err != nil {
+		if err := r.seek(ctx); err != nil || r.iterator == "" {
 			return err
 		}
 	}
