@@ -12,40 +12,75 @@ import (
 	"toolledger/internal/schema"
 )
 
-// auditSegments is how many parts of the table are read at once.
+// auditSegments is how many parts of the table are read at once, unless told otherwise.
 const auditSegments = 4
 
+// auditFlags is what a command line says about an audit.
+type auditFlags struct {
+	tenant   string
+	segments int
+	sweep    time.Duration
+	skew     time.Duration
+}
+
 func newAuditCommand(a *app) *cobra.Command {
-	var tenant string
+	f := &auditFlags{}
 	cmd := &cobra.Command{
 		Use: "audit", GroupID: groupLook, Args: cobra.NoArgs,
 		Short: "Check that the books balance and that every row is in a legal state",
 		Long: `Reads the whole ledger table consistently and checks that for every quota item
 granted - remaining is what its pending and applied rows were debited, and that every row is in a legal state.
-The table may be in use meanwhile: what seems wrong is looked at again before it is called so.
+The table may be in use meanwhile: what seems wrong is looked at again before it is called so, and what changes each time is
+called moving, not wrong. Reservations that two sweeps should have taken are listed, and so are refunds without a debit.
 Exits with 1, and prints the offending rows, where a promise is broken.`,
+		Example: `  toolledger audit --region eu-west-1 --table toolledger --segments 16
+  toolledger audit --tenant acme --local ledger.db --json`,
 	}
 	w := addWhere(cmd)
-	cmd.Flags().StringVar(&tenant, "tenant", "", "only the items of tenant `T`")
+	flags := cmd.Flags()
+	flags.StringVar(&f.tenant, "tenant", "", "only the items of tenant `T`")
+	flags.IntVar(&f.segments, "segments", auditSegments, "read the table in `N` parts at once, at most 64")
+	flags.DurationVar(&f.sweep, "sweep-every", sweepEvery, "how often the sweeper runs")
+	flags.DurationVar(&f.skew, "skew", 0, "how far apart clocks may be, as the writers have it (default 2m)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("tenant") {
-			if err := schema.CheckID("--tenant", tenant, schema.MaxTenant); err != nil {
+			if err := schema.CheckID("--tenant", f.tenant, schema.MaxTenant); err != nil {
 				return badInput("%w", err)
 			}
 		}
-		return a.audit(cmd.Context(), w, tenant)
+		switch {
+		case f.segments < 1 || f.segments > 64:
+			return badInput("--segments %d: want 1 to 64", f.segments)
+		case f.sweep <= 0:
+			return badInput("--sweep-every %s: want more than 0", f.sweep)
+		case f.skew < 0 || f.skew > time.Hour:
+			return badInput("--skew %s: want 0 to 1h", f.skew)
+		}
+		return a.audit(cmd.Context(), w, f)
 	}
 	return cmd
 }
 
-func (a *app) audit(ctx context.Context, w *where, tenant string) error {
+func (a *app) audit(ctx context.Context, w *where, f *auditFlags) error {
 	l, err := a.lookLocation(ctx, w)
 	if err != nil {
 		return err
 	}
 	defer l.close()
+	at, err := placeOf(ctx, w, l)
+	if err != nil {
+		return err
+	}
+	whose, tenant := "all tenants", f.tenant
+	if tenant != "" {
+		whose = "tenant " + tenant
+	}
+	a.print("Audit of %s, %s, %s\n", at, whose, a.now().UTC().Format(time.RFC3339))
 	bar := a.progress("reading "+l.table, 0)
-	r, err := audit.Run(ctx, l.client, audit.Config{Table: l.table, Tenant: tenant, Segments: auditSegments, Now: a.now})
+	r, err := audit.Run(ctx, l.client, audit.Config{
+		Table: l.table, Tenant: tenant, Segments: f.segments, Sweep: f.sweep, Skew: f.skew, Now: a.now,
+		Progress: func(items int) { bar.Add(int64(items)) },
+	})
 	bar.Done()
 	if err != nil {
 		return badInput("audit of %s at %s: %w", l.table, l, err)
@@ -58,7 +93,7 @@ func (a *app) audit(ctx context.Context, w *where, tenant string) error {
 			return err
 		}
 	} else {
-		a.printAudit(r, l)
+		a.printAudit(r)
 	}
 	if !r.OK {
 		return broken("%s at %s: %d quota items are unbalanced, %d items are illegal", l.table, l, r.Unbalanced.Count, r.Illegal.Count)
@@ -67,12 +102,7 @@ func (a *app) audit(ctx context.Context, w *where, tenant string) error {
 }
 
 // printAudit shows a report to a person: the totals, then what is wrong, then what is worth knowing.
-func (a *app) printAudit(r *audit.Report, l *location) {
-	whose := "all tenants"
-	if r.Tenant != "" {
-		whose = "tenant " + r.Tenant
-	}
-	a.print("Audit of %s at %s, %s, %s\n", r.Table, l, whose, r.At.Format(time.RFC3339))
+func (a *app) printAudit(r *audit.Report) {
 	t := newTable()
 	t.AppendRows([]table.Row{
 		{"quota items", r.Items[schema.KindQuota.String()], fmt.Sprintf("%d tokens granted, %d left, %d debited by calls",
@@ -84,9 +114,15 @@ func (a *app) printAudit(r *audit.Report, l *location) {
 	})
 	a.print("%s\n", t.Render())
 	a.printBooks("Unbalanced quota items (granted - remaining must be what calls were debited)", r.Unbalanced)
+	if n := r.Refunds.Count; n > 0 {
+		a.print("On %d of them more was given back than had been taken: refunds without a matching debit\n", n)
+	}
 	a.printFindings("Illegal items", r.Illegal)
 	a.printBooks("Quota items that kept changing while they were read: no verdict, audit again", r.Moving)
-	a.printFindings("Overdue reservations, which a sweep should settle", r.Overdue)
+	a.printFindings("Overdue reservations, which a sweep or a person should settle", r.Overdue)
+	if n := r.Neglected.Count; n > 0 {
+		a.print("%d reservations should have been taken by two sweeps since: does the sweeper run? (toolledger pending)\n", n)
+	}
 	a.printFindings("Passed over", r.Notes)
 	a.print("%s the books balance\n%s every item is legal\n", mark(r.Unbalanced.Count == 0), mark(r.Illegal.Count == 0))
 }

@@ -9,6 +9,8 @@
 // not change while all rows were read once more, which its version tells, since whatever changes a row's debits raises the
 // version of the quota item in the same transaction. Items that keep moving are reported as moving, neither way. An item
 // that balances at first sight is believed: a fault can hide behind a change of the same amount, once, on an item in use.
+//
+// A difference below zero is a refund without a matching debit: more was given back than had been taken.
 package audit
 
 import (
@@ -38,7 +40,9 @@ type Config struct {
 	Rechecks int              // how often an item that does not balance is looked at again; 0 means 3
 	Limit    int              // findings listed of each sort, all are counted; 0 means 1,000
 	Skew     time.Duration    // how far apart clocks may be; 0 means 2 minutes
+	Sweep    time.Duration    // how often the sweeper runs; 0 means 1 minute
 	Now      func() time.Time // nil means time.Now
+	Progress func(items int)  // called, never twice at once, with the items read since the last call; nil: not
 }
 
 // ErrConfig is returned by Run for a Config that cannot be meant.
@@ -49,6 +53,7 @@ const (
 	defaultRechecks = 3
 	defaultLimit    = 1000
 	defaultSkew     = 2 * time.Minute
+	defaultSweep    = time.Minute
 	defaultHorizon  = time.Minute // of rows that store none
 )
 
@@ -58,8 +63,8 @@ func (c *Config) defaults() error {
 		return fmt.Errorf("%w: Table is required", ErrConfig)
 	case c.Segments < 0 || c.Segments > maxSegments:
 		return fmt.Errorf("%w: Segments must be between 0 and %d", ErrConfig, maxSegments)
-	case c.Rechecks < 0 || c.Limit < 0 || c.Skew < 0:
-		return fmt.Errorf("%w: Rechecks, Limit and Skew must not be negative", ErrConfig)
+	case c.Rechecks < 0 || c.Limit < 0 || c.Skew < 0 || c.Sweep < 0:
+		return fmt.Errorf("%w: Rechecks, Limit, Skew and Sweep must not be negative", ErrConfig)
 	}
 	if c.Tenant != "" {
 		if err := schema.CheckID("tenant", c.Tenant, schema.MaxTenant); err != nil {
@@ -67,7 +72,7 @@ func (c *Config) defaults() error {
 		}
 	}
 	c.Segments, c.Rechecks = max(c.Segments, 1), orDefault(c.Rechecks, defaultRechecks)
-	c.Limit, c.Skew = orDefault(c.Limit, defaultLimit), orDefault(c.Skew, defaultSkew)
+	c.Limit, c.Skew, c.Sweep = orDefault(c.Limit, defaultLimit), orDefault(c.Skew, defaultSkew), orDefault(c.Sweep, defaultSweep)
 	if c.Now == nil {
 		c.Now = time.Now //nolint:forbidigo // the default of an injectable clock
 	}
@@ -124,6 +129,7 @@ type Books string
 const (
 	Balanced   Books = "balanced"
 	Unbalanced Books = "unbalanced"
+	Moving     Books = "moving" // no fault was found, and some items changed each time that they were looked at
 )
 
 // List is findings of one sort: all are counted, the first of them are listed.
@@ -150,11 +156,13 @@ type Report struct {
 	States map[string]int `json:"states"` // ledger rows by state
 	Tokens Tokens         `json:"tokens"` // of all quota items
 
-	Unbalanced List[Book]    `json:"unbalanced"` // these break a promise
-	Illegal    List[Finding] `json:"illegal"`    // these break a promise
-	Moving     List[Book]    `json:"moving"`     // changed each time that they were looked at: no verdict
-	Overdue    List[Finding] `json:"overdue"`    // reservations that a sweep should have settled
-	Notes      List[Finding] `json:"notes"`      // what this program does not know and passes over
+	Unbalanced List[Book]    `json:"unbalanced"`            // these break a promise
+	Refunds    List[Book]    `json:"refunds_without_debit"` // of the unbalanced: more was given back than had been taken
+	Illegal    List[Finding] `json:"illegal"`               // these break a promise
+	Moving     List[Book]    `json:"moving"`                // changed each time that they were looked at: no verdict
+	Overdue    List[Finding] `json:"overdue"`               // reservations that a sweep should have settled
+	Neglected  List[Finding] `json:"neglected"`             // of these: not held, and two sweeps should have taken them since
+	Notes      List[Finding] `json:"notes"`                 // what this program does not know and passes over
 }
 
 // Tokens adds up the quota items that were seen.
@@ -196,17 +204,21 @@ type Finding struct {
 func (r *Report) finish() {
 	byKey := func(a, b Finding) int { return strings.Compare(a.PK+"\x00"+a.SK+a.Attr, b.PK+"\x00"+b.SK+b.Attr) }
 	books := func(a, b Book) int { return strings.Compare(a.PK+"\x00"+a.SK, b.PK+"\x00"+b.SK) }
-	for _, l := range []*List[Finding]{&r.Illegal, &r.Overdue, &r.Notes} {
+	for _, l := range []*List[Finding]{&r.Illegal, &r.Overdue, &r.Neglected, &r.Notes} {
 		slices.SortFunc(l.Items, byKey)
 		l.Items = slices.Clip(append([]Finding{}, l.Items...))
 	}
-	for _, l := range []*List[Book]{&r.Unbalanced, &r.Moving} {
+	for _, l := range []*List[Book]{&r.Unbalanced, &r.Refunds, &r.Moving} {
 		slices.SortFunc(l.Items, books)
 		l.Items = slices.Clip(append([]Book{}, l.Items...))
 	}
-	r.Books = Balanced
-	if r.Unbalanced.Count > 0 {
+	switch {
+	case r.Unbalanced.Count > 0:
 		r.Books = Unbalanced
+	case r.Moving.Count > 0:
+		r.Books = Moving
+	default:
+		r.Books = Balanced
 	}
-	r.OK = r.Unbalanced.Count == 0 && r.Illegal.Count == 0
+	r.OK = r.Unbalanced.Count == 0 && r.Illegal.Count == 0 // what moves is not called wrong
 }

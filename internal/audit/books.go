@@ -89,6 +89,9 @@ func (a *auditor) recheck(ctx context.Context, suspects []suspect, r *Report) ([
 			moving = append(moving, s)
 		case !s.book.balanced():
 			r.Unbalanced.add(s.book, a.cfg.Limit)
+			if s.book.Difference < 0 && !s.book.Missing {
+				r.Refunds.add(s.book, a.cfg.Limit)
+			}
 		}
 	}
 	return moving, nil

@@ -145,12 +145,29 @@ func (s *subject) pending() {
 	s.require(r.ExpiresAt.IsZero(), schema.AExpiresAt, "must not be set: a pending call must never vanish by TTL")
 	s.require(r.Failure == "", schema.AFailure, "must not be set on a pending call")
 	s.require(sum(r.Debits) == r.Reserved, schema.ADebits, "must add up to what was reserved")
-	if !r.Deadline.IsZero() && r.Deadline.Add(s.cfg.Skew+orDefault(r.Horizon, defaultHorizon)).Before(s.now) {
+	if !r.Deadline.IsZero() {
+		s.overdue()
+	}
+}
+
+// overdue reports a reservation whose effect can have landed and that is still open, and whether a sweeper that runs would
+// have taken it by now: it takes what is past the deadline and the clocks' margin, but leaves alone what is to be looked at
+// later.
+func (s *subject) overdue() {
+	r := s.at
+	if r.Deadline.Add(s.cfg.Skew + orDefault(r.Horizon, defaultHorizon)).Before(s.now) {
 		rule := "its deadline has passed and nobody has settled it"
 		if r.Held {
 			rule = "is held: a person has to say what became of it"
 		}
 		s.report.Overdue.add(s.finding(schema.ADeadline, rule), s.cfg.Limit)
+	}
+	due := r.Deadline.Add(s.cfg.Skew)
+	if r.SweepAt.After(due) {
+		due = r.SweepAt
+	}
+	if !r.Held && due.Add(2*s.cfg.Sweep).Before(s.now) {
+		s.report.Neglected.add(s.finding(schema.ADeadline, "two sweeps should have taken it since: does the sweeper run?"), s.cfg.Limit)
 	}
 }
 

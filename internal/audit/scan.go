@@ -75,6 +75,9 @@ func (p *pass) add(items []schema.Item) {
 	for _, item := range items {
 		p.item(item)
 	}
+	if p.cfg.Progress != nil {
+		p.cfg.Progress(len(items))
+	}
 }
 
 // item sorts one item by its key and reads it.
