@@ -73,7 +73,7 @@ func NewCloudWatch(client CloudWatchClient, cfg CloudWatchConfig) (*CloudWatch, 
 		cfg.Tenants = defaultSeries
 	}
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = time.Now //nolint:forbidigo // the default of an injectable clock
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

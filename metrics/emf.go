@@ -46,7 +46,7 @@ func NewEMF(cfg EMFConfig) (*EMF, error) {
 		cfg.Tenants = defaultSeries
 	}
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = time.Now //nolint:forbidigo // the default of an injectable clock
 	}
 	return &EMF{cfg: cfg, sums: NewAggregator(cfg.Tenants)}, nil
 }

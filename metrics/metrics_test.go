@@ -308,7 +308,9 @@ func TestHC63Times(t *testing.T) {
 	cw := &fakeCloudWatch{}
 	at := func(d time.Duration) Datum { return Datum{CallsReserved, "", 1, noon.Add(d)} }
 	data := []Datum{
-		{CallsReserved, "", 1, time.Time{}}, {CallsReserved, "", 1, time.Unix(0, 0)}, {CallsReserved, "", 1, time.Unix(59, 0)},
+		{CallsReserved, "", 1, time.Time{}},
+		{CallsReserved, "", 1, time.Unix(0, 0)},
+		{CallsReserved, "", 1, time.Unix(59, 0)},
 		at(-15 * 24 * time.Hour), at(3 * time.Hour), at(-14*24*time.Hour + 10*time.Minute), at(110 * time.Minute), at(0),
 	}
 	if err := newSink(t, cw).Record(t.Context(), data); err != nil {

@@ -50,7 +50,7 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 		cfg.Margin = defaultMargin
 	}
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = time.Now //nolint:forbidigo // the default of an injectable clock
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -82,7 +82,7 @@ func NewEventBridgePublisher(client EventBridge, cfg PublisherConfig) (*EventBri
 	setDefault(&cfg.Attempts, 5)
 	setDefault(&cfg.Pause, 100*time.Millisecond)
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = time.Now //nolint:forbidigo // the default of an injectable clock
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

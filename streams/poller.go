@@ -95,7 +95,7 @@ func NewPoller(cfg PollerConfig, c *Consumer) (*Poller, error) {
 	setDefault(&cfg.Discover, 10*time.Second)
 	setDefault(&cfg.Idle, time.Second)
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = time.Now //nolint:forbidigo // the default of an injectable clock
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -283,9 +283,10 @@ func (l *pollLoop) turn() (done bool, err error) {
 	p.mu.Unlock()
 	pause := p.cfg.Discover
 	err = p.discover(l.ctx)
-	switch {
-	case l.ctx.Err() != nil:
+	if l.ctx.Err() != nil {
 		return true, l.ended()
+	}
+	switch {
 	case err == nil:
 		l.retry.reset()
 	case permanent(err), l.retry.failures >= maxFailures && p.draining():

@@ -355,9 +355,9 @@ func TestLeaseTakeover(t *testing.T) {
 		t.Errorf("the owner: %v", err)
 	}
 	// The owner's lost answer is recognised; somebody else's write is not taken for it.
-	leases.fail = func(op string, _ int) (error, bool) {
+	leases.fail = func(string, int) (bool, error) {
 		leases.fail = nil
-		return errors.New("answer lost"), true
+		return true, errors.New("answer lost")
 	}
 	q.checkpoint = "4"
 	if err := second.save(t.Context(), "a", &q); err == nil {
@@ -377,11 +377,11 @@ func TestPollerControlTableTrouble(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		s, leases, out := newStream(t, shardOf("a", "", true, 1, 10), shardOf("b", "a", true, 50, 10)), newLeaseTable(), &Collector{}
 		s.limit = 2
-		leases.fail = func(_ string, n int) (error, bool) {
+		leases.fail = func(_ string, n int) (bool, error) {
 			if n%3 == 0 {
-				return errors.New("try again"), after
+				return after, errors.New("try again")
 			}
-			return nil, false
+			return false, nil
 		}
 		drain(t, newTestPoller(t, s, leases, out))
 		if len(out.Events()) != 20 || out.Delivered() != 20 {

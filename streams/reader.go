@@ -53,7 +53,7 @@ func (r *shardReader) read(ctx context.Context) error {
 		case err == nil && ended:
 			return nil
 		case errors.Is(err, errLeaseLost):
-			r.log(ctx, slog.LevelWarn, "shard lost to another poller", nil)
+			r.logger().LogAttrs(ctx, slog.LevelWarn, "shard lost to another poller")
 			return nil
 		case err != nil:
 			return err
@@ -304,7 +304,7 @@ func (r *shardReader) advanced(asked uint64, empty bool) {
 
 // stumble notes a failure and waits a little longer each time.
 func (r *shardReader) stumble(ctx context.Context, err error) {
-	r.log(ctx, slog.LevelWarn, "shard does not get on, trying again", err)
+	r.logger().LogAttrs(ctx, slog.LevelWarn, "shard does not get on, trying again", slog.String("cause", err.Error()))
 	r.p.mu.Lock()
 	r.state.failures++
 	r.state.err = err
@@ -318,14 +318,9 @@ func (r *shardReader) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	if err := r.p.leases.release(ctx, r.id, &r.progress); err != nil && !errors.Is(err, errLeaseLost) {
-		r.log(ctx, slog.LevelWarn, "lease not given back", err)
+		r.logger().LogAttrs(ctx, slog.LevelWarn, "lease not given back", slog.String("cause", err.Error()))
 	}
 }
 
-func (r *shardReader) log(ctx context.Context, level slog.Level, message string, err error) {
-	attrs := []slog.Attr{slog.String("shard", r.id)}
-	if err != nil {
-		attrs = append(attrs, slog.String("cause", err.Error()))
-	}
-	r.p.cfg.Logger.LogAttrs(ctx, level, message, attrs...)
-}
+// logger names the shard.
+func (r *shardReader) logger() *slog.Logger { return r.p.cfg.Logger.With(slog.String("shard", r.id)) }

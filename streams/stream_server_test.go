@@ -222,16 +222,16 @@ func (s *streamServer) asked(op string) []streamRequest {
 type leaseTable struct {
 	mu    sync.Mutex
 	items map[string]schema.Item
-	fail  func(op string, n int) (err error, after bool) // after: fails although it was done
+	fail  func(op string, n int) (after bool, err error) // after: fails although it was done
 	n     int
 }
 
 func newLeaseTable() *leaseTable { return &leaseTable{items: map[string]schema.Item{}} }
 
-func (l *leaseTable) failing(op string) (error, bool) {
+func (l *leaseTable) failing(op string) (bool, error) {
 	l.n++
 	if l.fail == nil {
-		return nil, false
+		return false, nil
 	}
 	return l.fail(op, l.n)
 }
@@ -244,7 +244,7 @@ func (l *leaseTable) GetItem(
 	if !aws.ToBool(in.ConsistentRead) {
 		return nil, errors.New("not a consistent read")
 	}
-	if err, _ := l.failing("get"); err != nil {
+	if _, err := l.failing("get"); err != nil {
 		return nil, err
 	}
 	return &dynamodb.GetItemOutput{Item: l.items[stored(in.Key)]}, nil
@@ -259,7 +259,7 @@ func (l *leaseTable) UpdateItem(
 ) (*dynamodb.UpdateItemOutput, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	failure, after := l.failing("update")
+	after, failure := l.failing("update")
 	if failure != nil && !after {
 		return nil, failure
 	}
