@@ -56,7 +56,7 @@ func (r *Reservation) finalize(ctx context.Context, s *settler) (Raw, error) {
 		case found.again:
 			continue
 		case found.applied:
-			return s.answer(s.outcome(), s.result.json, s.appliedCharge)
+			return s.answer(s.outcome(), s.result.json, s.appliedCharge, s.writtenRow())
 		}
 		if out, done, err := r.afterFinalize(ctx, s, found.row); done {
 			return out, err
@@ -150,8 +150,19 @@ func (s *settler) stored(ctx context.Context, found *schema.Row, outcome Outcome
 	return out, true, err
 }
 
-func (s *settler) answer(outcome Outcome, text json.RawMessage, charged int64) (Raw, error) {
-	out := Raw{Outcome: outcome, Value: text, JSON: text, Attempt: int(s.applied), Charged: charged}
+// writtenRow is the id of the row that the last transaction wrote.
+func (s *settler) writtenRow() string {
+	if s.mode == modeNew {
+		return s.late
+	}
+	return s.row.RowID
+}
+
+func (s *settler) answer(outcome Outcome, text json.RawMessage, charged int64, rowID string) (Raw, error) {
+	out := Raw{
+		Outcome: outcome, Value: text, JSON: text, Attempt: int(s.applied), Charged: charged,
+		RowID: rowID, EffectKey: schema.EffectKey(s.row.Key),
+	}
 	if s.cursorRefused {
 		e := sessionMoved(s.op, s.s.id, s.cursorFound, s.row.ExpectCursor)
 		e.Call = s.s.info(s.key, &s.row)

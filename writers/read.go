@@ -83,28 +83,33 @@ func (s Session) Wait(ctx context.Context, k Key) (Row, error) {
 
 // Calls walks the session's calls in key order: what a resumed planner has done, or has to undo. Rows of tenant keys are
 // not among them. Reads are consistent, a page at a time.
-func (s Session) Calls(ctx context.Context) iter.Seq2[Row, error] {
+func (s Session) Calls(ctx context.Context) iter.Seq2[Row, error] { return s.calls(ctx, Key{}, 0) }
+
+// CallsAfter is Calls from behind a key, whether or not there is a call of that key: for showing a long session page by
+// page, each page reading on where the last one ended. The zero Key begins at the first call. It reads in small pages.
+func (s Session) CallsAfter(ctx context.Context, after Key) iter.Seq2[Row, error] {
+	return s.calls(ctx, after, callsPage)
+}
+
+// callsPage is how many rows CallsAfter reads at once: its callers show that many at most.
+const callsPage = 256
+
+// calls walks the calls behind a key; page 0 reads as much at once as DynamoDB gives.
+func (s Session) calls(ctx context.Context, after Key, page int32) iter.Seq2[Row, error] {
 	const op = "calls"
 	return func(yield func(Row, error) bool) {
-		if err := s.check(op); err != nil {
+		in, err := s.callsQuery(op, after, page)
+		if err != nil {
 			yield(Row{}, err)
 			return
 		}
 		l := s.t.l
-		in := &dynamodb.QueryInput{
-			TableName: &l.cfg.Table, ConsistentRead: new(true),
-			KeyConditionExpression:   new("#pk = :pk AND begins_with(#sk, :prefix)"),
-			ExpressionAttributeNames: map[string]string{"#pk": schema.PK, "#sk": schema.SK},
-			ExpressionAttributeValues: schema.Item{
-				":pk": schema.S(s.key().PK), ":prefix": schema.S(schema.RowPrefix),
-			},
-		}
 		for r, err := range l.rows(ctx, op, in, schema.DecodeRow) {
 			if err != nil {
 				yield(Row{}, err)
 				return
 			}
-			if r.Expired(l.now()) {
+			if r.Expired(l.now()) || after.id != "" && r.Key.SK == schema.RowPrefix+after.id {
 				continue
 			}
 			row, err := s.row(ctx, op, SessionKey(strings.TrimPrefix(r.Key.SK, schema.RowPrefix)), r)
@@ -113,6 +118,38 @@ func (s Session) Calls(ctx context.Context) iter.Seq2[Row, error] {
 			}
 		}
 	}
+}
+
+// callsQuery reads the session's rows from a key on. Errors: ErrInvalid, ErrMissingTenant.
+func (s Session) callsQuery(op string, after Key, page int32) (*dynamodb.QueryInput, error) {
+	if err := s.check(op); err != nil {
+		return nil, err
+	}
+	in := &dynamodb.QueryInput{
+		TableName: &s.t.l.cfg.Table, ConsistentRead: new(true),
+		KeyConditionExpression:    new("#pk = :pk AND begins_with(#sk, :prefix)"),
+		ExpressionAttributeNames:  map[string]string{"#pk": schema.PK, "#sk": schema.SK},
+		ExpressionAttributeValues: schema.Item{":pk": schema.S(s.key().PK), ":prefix": schema.S(schema.RowPrefix)},
+	}
+	if page > 0 {
+		in.Limit = &page
+	}
+	if after == (Key{}) {
+		return in, nil
+	}
+	if err := after.check(); err != nil {
+		return nil, invalidID(op, err)
+	}
+	if after.tenant {
+		return nil, invalid(op, "after", "must be a session key: calls of tenant keys are not among the session's")
+	}
+	// Calls are the rows of one prefix; the byte behind its '#' bounds them from above.
+	end := schema.RowPrefix[:len(schema.RowPrefix)-1] + "$"
+	in.KeyConditionExpression = new("#pk = :pk AND #sk BETWEEN :after AND :end")
+	in.ExpressionAttributeValues = schema.Item{
+		":pk": schema.S(s.key().PK), ":after": schema.S(schema.RowPrefix + after.id), ":end": schema.S(end),
+	}
+	return in, nil
 }
 
 // rows walks the pages of a query.

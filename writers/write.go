@@ -40,6 +40,7 @@ func (s Session) Commit(ctx context.Context, c Call, result any) (Raw, error) {
 	}
 	return Raw{
 		Outcome: OutcomeApplied, Value: text, JSON: text, Attempt: int(out.row.AppliedAttempt), Charged: out.row.Charged,
+		RowID: out.row.RowID, EffectKey: schema.EffectKey(r.key),
 	}, nil
 }
 

@@ -58,6 +58,7 @@ func record(ctx context.Context, s writers.Session, k writers.Key, c writers.Cal
 	})
 	return writers.Raw{
 		Outcome: writers.OutcomeReplayed, Value: row.Result, JSON: row.Result, Attempt: row.Attempt, Charged: row.Charged,
+		RowID: row.RowID, EffectKey: row.EffectKey,
 	}, err
 }
 

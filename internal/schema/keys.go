@@ -294,5 +294,7 @@ func EffectKey(row Key) string {
 	buf = append(buf, 0)
 	buf = append(buf, row.SK...)
 	sum := sha256.Sum256(buf)
-	return hex.EncodeToString(sum[:16])
+	var digits [32]byte
+	hex.Encode(digits[:], sum[:16])
+	return string(digits[:])
 }

@@ -8,7 +8,7 @@ import (
 	"toolledger/writers"
 )
 
-// operation is one POST endpoint.
+// operation is one POST endpoint of the HTTP door, and one op of the direct door.
 type operation struct {
 	name     string
 	required []string // beside key, which a header or scope intent may stand for
@@ -53,12 +53,17 @@ func (o *operation) serve(s *server, r *http.Request, t writers.Tenant) (*reply,
 	if err != nil {
 		return nil, err
 	}
-	a, err := o.run(s, r.Context(), t.Session(req.Session), req)
+	return o.do(r.Context(), s, t, req, remaining)
+}
+
+// do runs the operation; the same at every door that offers it.
+func (o *operation) do(ctx context.Context, s *server, t writers.Tenant, req *request, remaining bool) (*reply, error) {
+	a, err := o.run(s, ctx, t.Session(req.Session), req)
 	if err != nil {
 		return nil, err
 	}
 	if remaining {
-		a.Remaining = s.remaining(r.Context(), t)
+		a.Remaining = s.remaining(ctx, t)
 	}
 	return a.reply(), nil
 }
@@ -125,9 +130,7 @@ func (s *server) finalize(ctx context.Context, ses writers.Session, r *request) 
 		}
 		return nil, err
 	}
-	a := applied(hold.Key, raw)
-	a.RowID, a.EffectKey = hold.RowID, hold.EffectKey
-	return a, nil
+	return applied(hold.Key, raw), nil
 }
 
 func (s *server) release(ctx context.Context, ses writers.Session, r *request) (*answer, error) {

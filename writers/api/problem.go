@@ -77,9 +77,9 @@ type problem struct {
 	ResetsAt  string   `json:"resets_at,omitempty"`
 	Cursor    *string  `json:"cursor,omitempty"`
 	Outcome   string   `json:"outcome,omitempty"` // what was recorded nevertheless
+	Retry     int64    `json:"retry_after_seconds,omitempty"`
 
-	retryAfter time.Duration
-	allow      string
+	allow string
 }
 
 // problemOf says in HTTP's words what err says in Go's. Errors that are not the ledger's give errInternal.
@@ -100,7 +100,7 @@ func problemOf(err error) problem {
 		p.describe(e)
 	}
 	if code == writers.ErrInProgress || code == writers.ErrUnavailable {
-		p.retryAfter = max(p.retryAfter, time.Second)
+		p.Retry = max(p.Retry, 1)
 	}
 	if r, ok := errors.AsType[*recordedError](err); ok {
 		p.Outcome = string(r.outcome)
@@ -135,7 +135,7 @@ func (p *problem) describe(e *writers.Error) {
 		p.Cursor = &e.Cursor
 	default:
 	}
-	p.retryAfter = e.RetryAfter
+	p.Retry = int64(math.Ceil(e.RetryAfter.Seconds()))
 }
 
 // titles says each refusal in a few words that do not vary with the request.
@@ -176,8 +176,8 @@ func problemReply(err error) *reply {
 		body = []byte(`{"code":"` + codeInternal + `"}`)
 	}
 	rep := &reply{status: p.Status, contentType: "application/problem+json", body: body, code: p.Code, allow: p.allow}
-	if p.retryAfter > 0 {
-		rep.retryAfter = strconv.FormatInt(int64(math.Ceil(p.retryAfter.Seconds())), 10)
+	if p.Retry > 0 {
+		rep.retryAfter = strconv.FormatInt(p.Retry, 10)
 	}
 	return rep
 }

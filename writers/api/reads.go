@@ -12,6 +12,9 @@ import (
 const (
 	defaultPage = 50
 	maxPage     = 200
+
+	// maxPageBytes ends a page early: a Lambda function cannot answer with more than 6 MB, and one result more may follow.
+	maxPageBytes = 4 << 20
 )
 
 // callDoc is a ledger row as the reads show it.
@@ -65,9 +68,14 @@ func (s *server) getCall(r *http.Request, t writers.Tenant) (*reply, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	ctx, cancel := s.bounded(r.Context())
+	return s.call(r.Context(), t.Session(session), keyOf(scope, key), wait)
+}
+
+// call answers with one call.
+func (s *server) call(ctx context.Context, ses writers.Session, key writers.Key, wait time.Duration) (*reply, error) {
+	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	row, err := read(ctx, t.Session(session), keyOf(scope, key), min(wait, s.maxWait()))
+	row, err := read(ctx, ses, key, min(wait, s.maxWait()))
 	if err != nil {
 		return nil, err
 	}
@@ -98,19 +106,25 @@ func (s *server) listCalls(r *http.Request, t writers.Tenant) (*reply, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	ctx, cancel := s.bounded(r.Context())
+	return s.page(r.Context(), t.Session(r.PathValue("session")), after, limit)
+}
+
+// page answers with up to limit calls behind the key after, "" meaning from the first one.
+func (s *server) page(ctx context.Context, ses writers.Session, after string, limit int64) (*reply, error) {
+	ctx, cancel := s.bounded(ctx)
 	defer cancel()
+	var begin writers.Key
+	if after != "" {
+		begin = writers.SessionKey(after)
+	}
 	var calls []json.RawMessage
 	var last, next string
-	for row, err := range t.Session(r.PathValue("session")).Calls(ctx) {
+	size := 0
+	for row, err := range ses.CallsAfter(ctx, begin) {
 		if err != nil {
 			return nil, err
 		}
-		key := row.Key.String()
-		if key <= after {
-			continue
-		}
-		if int64(len(calls)) == limit {
+		if int64(len(calls)) == limit || size >= maxPageBytes {
 			next = last
 			break
 		}
@@ -118,7 +132,7 @@ func (s *server) listCalls(r *http.Request, t writers.Tenant) (*reply, error) {
 		if err != nil {
 			return nil, err
 		}
-		calls, last = append(calls, doc), key
+		calls, last, size = append(calls, doc), row.Key.String(), size+len(doc)
 	}
 	return pageReply(calls, next)
 }
@@ -148,7 +162,12 @@ func (s *server) getQuota(r *http.Request, t writers.Tenant) (*reply, error) {
 	if q := readQuery("quota", r.URL); q.err != nil {
 		return nil, q.err
 	}
-	ctx, cancel := s.bounded(r.Context())
+	return s.quota(r.Context(), t)
+}
+
+// quota answers with the tenant's running period.
+func (s *server) quota(ctx context.Context, t writers.Tenant) (*reply, error) {
+	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	q, err := t.Quota(ctx)
 	if err != nil {

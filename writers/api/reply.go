@@ -94,7 +94,7 @@ func encode(v any) ([]byte, error) {
 func applied(k writers.Key, raw writers.Raw) *answer {
 	return &answer{
 		Outcome: string(raw.Outcome), Key: k.String(), State: string(writers.StateApplied),
-		Attempt: raw.Attempt, Charged: &raw.Charged, result: orNull(raw.JSON),
+		Attempt: raw.Attempt, RowID: raw.RowID, EffectKey: raw.EffectKey, Charged: &raw.Charged, result: orNull(raw.JSON),
 	}
 }
 

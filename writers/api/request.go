@@ -83,6 +83,11 @@ func decode(op *operation, body []byte, headerKey string) (*request, error) {
 	if rule != "" {
 		return nil, invalid(op.name, "body", rule)
 	}
+	return decodeMembers(op, m, headerKey)
+}
+
+// decodeMembers is decode for a body that was taken apart. Errors: writers.ErrInvalid naming the field.
+func decodeMembers(op *operation, m map[string]json.RawMessage, headerKey string) (*request, error) {
 	req := &request{Scope: scopeSession}
 	all, mine := req.fields(), map[string]setter{}
 	for _, name := range slices.Concat(op.required, op.optional) {

@@ -92,7 +92,7 @@ func (s *server) answer(path string, methods []route, r *http.Request) (rep *rep
 		}
 		// The value may quote a request: its type and the stack are enough to find the fault.
 		s.cfg.Logger.ErrorContext(r.Context(), "request panicked",
-			slog.String("route", path), slog.String("type", fmt.Sprintf("%T", v)), slog.String("stack", string(debug.Stack())))
+			slog.String("route", path), slog.String("type", typeName(v)), slog.String("stack", string(debug.Stack())))
 		rep, err = nil, errInternal
 	}()
 	if len(methods) == 0 {
@@ -122,6 +122,9 @@ func (s *server) answer(path string, methods []route, r *http.Request) (rep *rep
 	return rt.run(s, r, tenant)
 }
 
+// typeName is all that may be told of a value that somebody panicked with.
+func typeName(v any) string { return fmt.Sprintf("%T", v) }
+
 func methodNotAllowed(methods []route) error {
 	var allow []string
 	for _, rt := range methods {
@@ -137,10 +140,7 @@ func methodNotAllowed(methods []route) error {
 func (s *server) tenant(r *http.Request) (writers.Tenant, error) {
 	id, err := s.cfg.Tenant(r)
 	if err != nil || id == "" {
-		return writers.Tenant{}, &writers.Error{
-			Code: writers.ErrMissingTenant, Op: "authenticate", Err: err,
-			Reason: "the request is not authenticated as a tenant; nothing was done",
-		}
+		return writers.Tenant{}, missingTenant(err)
 	}
 	return s.ledger.Tenant(id), nil
 }

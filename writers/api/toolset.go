@@ -1,11 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -32,6 +34,7 @@ type entry struct {
 type argument struct {
 	schema *jsonschema.Resolved
 	kind   string
+	types  []string // what kind is made of, null last
 }
 
 // toolName is what the Messages API takes as a tool's name.
@@ -77,15 +80,23 @@ func newEntry(tool writers.AnyTool, schema *jsonschema.Schema) (entry, error) {
 		if err != nil {
 			return e, err
 		}
-		kind := prop.Type
-		if kind == "" {
-			kind = strings.Join(prop.Types, " or ")
+		types := slices.Clone(prop.Types)
+		if prop.Type != "" {
+			types = []string{prop.Type}
 		}
-		e.args[name] = argument{resolved, kind}
+		slices.SortStableFunc(types, func(a, b string) int { return cmp.Compare(isNull(a), isNull(b)) })
+		e.args[name] = argument{resolved, strings.Join(types, " or "), types}
 	}
 	var err error
 	e.schema, err = schema.Resolve(nil)
 	return e, err
+}
+
+func isNull(kind string) int {
+	if kind == "null" {
+		return 1
+	}
+	return 0
 }
 
 // check says which rule the input breaks; "" for none. It names arguments and never quotes values.

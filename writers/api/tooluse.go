@@ -97,7 +97,7 @@ func (t *Toolset) answer(ctx context.Context, s writers.Session, u ToolUse, o An
 func (t *Toolset) check(u ToolUse) (writers.AnyTool, error) {
 	e, ok := t.tools[u.Name]
 	if !ok {
-		return nil, &writers.Error{Code: writers.ErrInvalid, Op: "do", Field: "name", Reason: "there is no tool of that name"}
+		return nil, &writers.Error{Code: writers.ErrInvalid, Op: "do", Field: toolField, Reason: "there is no tool of that name"}
 	}
 	rule := e.checkInput(u)
 	if rule != "" {
