@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"toolledger/internal/schema"
 	"toolledger/tests/faults"
@@ -424,12 +427,14 @@ func (g *ledgerRig) wantCursor(want string) {
 	}
 }
 
-// misfortune is what becomes of one request. sure means that the operation must come through by itself.
+// misfortune is what becomes of one request. sure means that the operation must come through by itself; rare ones are like
+// others and tried only where there is time.
 type misfortune struct {
 	name  string
 	sure  bool
 	level faults.Level
 	fault func(e faults.Event, cancel context.CancelFunc) (faults.Fault, bool)
+	rare  bool
 }
 
 func always(f func() faults.Fault) func(faults.Event, context.CancelFunc) (faults.Fault, bool) {
@@ -445,30 +450,33 @@ func onTransactions(code, prefix string) func(faults.Event, context.CancelFunc) 
 }
 
 var misfortunes = []misfortune{
-	{"answer lost on the wire", true, faults.Try, always(faults.Lose)},
-	{"connection broken on the wire", true, faults.Try, always(func() faults.Fault { return faults.Fail(faults.Broken()) })},
-	{"throttled once", true, faults.Try, always(func() faults.Fault { return faults.Fail(faults.Throttled()) })},
-	{"over capacity once", true, faults.Try, always(func() faults.Fault { return faults.Fail(faults.OverCapacity()) })},
-	{"internal error after applying", true, faults.Try, always(func() faults.Fault { return faults.LoseAs(faults.Internal()) })},
-	{"conflict on the row", true, faults.Try, onTransactions(faults.Conflict, "TOOL#")},
-	{"conflict on quota", true, faults.Try, onTransactions(faults.Conflict, "QUOTA#")},
-	{"conflict on the plan", true, faults.Try, onTransactions(faults.Conflict, "PLAN")},
-	{"conflict on the session", true, faults.Try, onTransactions(faults.Conflict, "META")},
-	{"throttled at quota", true, faults.Try, onTransactions(faults.ThrottlingReason, "QUOTA#")},
-	{"over capacity at the row", true, faults.Try, onTransactions(faults.Capacity, "TOOL#")},
-	{"answer lost", false, faults.Call, always(faults.Lose)},
-	{"never sent", false, faults.Call, always(func() faults.Fault { return faults.Fail(faults.Broken()) })},
-	{"in progress, applied", false, faults.Call, always(func() faults.Fault { return faults.LoseAs(faults.InProgress()) })},
-	{"in progress, not applied", false, faults.Call, always(func() faults.Fault { return faults.Fail(faults.InProgress()) })},
-	{"mismatch, applied", false, faults.Call, always(func() faults.Fault { return faults.LoseAs(faults.Mismatch()) })},
+	{"answer lost on the wire", true, faults.Try, always(faults.Lose), false},
+	{"connection broken on the wire", true, faults.Try, always(func() faults.Fault { return faults.Fail(faults.Broken()) }), true},
+	{"throttled once", true, faults.Try, always(func() faults.Fault { return faults.Fail(faults.Throttled()) }), false},
+	{"over capacity once", true, faults.Try, always(func() faults.Fault { return faults.Fail(faults.OverCapacity()) }), true},
+	{"internal error after applying", true, faults.Try, always(func() faults.Fault { return faults.LoseAs(faults.Internal()) }), true},
+	{"conflict on the row", true, faults.Try, onTransactions(faults.Conflict, "TOOL#"), false},
+	{"conflict on quota", true, faults.Try, onTransactions(faults.Conflict, "QUOTA#"), false},
+	{"conflict on the plan", true, faults.Try, onTransactions(faults.Conflict, "PLAN"), false},
+	{"conflict on the grant", true, faults.Try, onTransactions(faults.Conflict, "GRANT#"), false},
+	{"conflict on the session", true, faults.Try, onTransactions(faults.Conflict, "META"), false},
+	{"throttled at quota", true, faults.Try, onTransactions(faults.ThrottlingReason, "QUOTA#"), true},
+	{"over capacity at the row", true, faults.Try, onTransactions(faults.Capacity, "TOOL#"), true},
+	{"answer lost", false, faults.Call, always(faults.Lose), false},
+	{"never sent", false, faults.Call, always(func() faults.Fault { return faults.Fail(faults.Broken()) }), true},
+	{"in progress, applied", false, faults.Call, always(func() faults.Fault { return faults.LoseAs(faults.InProgress()) }), true},
+	{"in progress, not applied", false, faults.Call, always(func() faults.Fault { return faults.Fail(faults.InProgress()) }), false},
+	{"mismatch, applied", false, faults.Call, always(func() faults.Fault { return faults.LoseAs(faults.Mismatch()) }), false},
 	{"cancelled before", false, faults.Call, func(_ faults.Event, cancel context.CancelFunc) (faults.Fault, bool) {
 		return faults.Fail(context.Canceled).Before(cancel), true
-	}},
+	}, false},
 	{"cancelled after", false, faults.Call, func(_ faults.Event, cancel context.CancelFunc) (faults.Fault, bool) {
 		return faults.LoseAs(context.Canceled).After(cancel), true
-	}},
-	{"hanging until the deadline", false, faults.Call, always(faults.Hang)},
-	{"applied and hanging until the deadline", false, faults.Call, always(faults.Stall)},
+	}, false},
+	{"hanging until the deadline", false, faults.Call, always(faults.Hang), false},
+	{"applied and hanging until the deadline", false, faults.Call, always(faults.Stall), false},
+	{"the process dies before", false, faults.Call, always(faults.Crash), false},
+	{"the process dies after", false, faults.Call, always(faults.CrashAfter), false},
 }
 
 // TestFaults: every operation, at every one of its requests, meets every misfortune. The operation ends in bounded time;
@@ -479,28 +487,29 @@ func TestFaults(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			requests := countRequests(t, s)
-			for n := 1; n <= requests; n++ {
+			for i, e := range requestsOf(t, s) {
 				for _, m := range misfortunes {
-					meet(t, s, m, n)
+					if _, fits := m.fault(e, func() {}); fits && (!m.rare || soaking()) {
+						meet(t, s, m, i+1)
+					}
 				}
 			}
 		})
 	}
 }
 
-// countRequests is how many calls of the client an operation makes where nothing goes wrong.
-func countRequests(t *testing.T, s scenario) int {
+// requestsOf is what an operation asks of DynamoDB where nothing goes wrong.
+func requestsOf(t *testing.T, s scenario) []faults.Event {
 	g := newLedgerRig(t)
 	op := s.prepare(g)
-	g.in.Set(nil)
+	var rec faults.Recorder
+	g.in.Set(rec.Hook)
 	if err := op(t.Context()); !s.ended(err) {
 		t.Fatalf("without any fault: %v", err)
 	}
-	n := g.in.Count(faults.Call, "")
 	s.check(g)
 	g.balanced()
-	return n
+	return rec.Events(faults.Call, "")
 }
 
 func (s scenario) ended(err error) bool {
@@ -513,8 +522,11 @@ func (s scenario) ended(err error) bool {
 // inTime is how long an operation may take with one request hanging until its context's deadline, reading back included.
 const (
 	deadlineOfFaults = 150 * time.Millisecond
-	inTime           = 10 * time.Second
+	inTime           = 15 * time.Second
 )
+
+// errDied is how an operation ends whose process does.
+var errDied = errors.New("the process died")
 
 func meet(t *testing.T, s scenario, m misfortune, n int) {
 	t.Helper()
@@ -539,7 +551,9 @@ func meet(t *testing.T, s scenario, m misfortune, n int) {
 	})
 	where := fmt.Sprintf("%s at request %d of %s", m.name, n, s.name)
 	began := time.Now()
-	err := op(ctx)
+	err := errDied
+	g.in.Run(func() { err = op(ctx) })
+	g.in.Revive()
 	if took := time.Since(began); took > inTime {
 		t.Errorf("%s: took %s", where, took)
 	}
@@ -550,7 +564,7 @@ func meet(t *testing.T, s scenario, m misfortune, n int) {
 	if !s.ended(err) && (m.sure || lost && isWrite) {
 		t.Errorf("%s: %v", where, err)
 	}
-	if !s.ended(err) {
+	if !s.ended(err) && !errors.Is(err, errDied) {
 		wantHonest(t, where, err)
 	}
 	g.in.Set(nil)
@@ -560,7 +574,7 @@ func meet(t *testing.T, s scenario, m misfortune, n int) {
 			return
 		}
 		if err = op(t.Context()); errors.Is(err, writers.ErrInProgress) {
-			if row := g.row("k"); row != nil && row.Holder != "" && strings.Contains(s.name, "reserve") || strings.Contains(s.name, "takeover") {
+			if strings.Contains(s.name, "reserve") || strings.Contains(s.name, "takeover") {
 				g.orphaned(where)
 				return
 			}
@@ -595,4 +609,237 @@ func wantHonest(t *testing.T, where string, err error) {
 	if e.Code != writers.ErrUnavailable && e.Code != writers.ErrOutcomeUnknown && e.Code != writers.ErrNotApplied {
 		t.Errorf("%s: %v", where, err)
 	}
+}
+
+// TestFaultsForEver: where contention, throttling or silence do not end, every operation ends by itself, in a bounded number
+// of requests, and says that it may be repeated.
+func TestFaultsForEver(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(faults.Event) faults.Fault{
+		"conflict":  func(e faults.Event) faults.Fault { return faults.Fail(faults.CancelledAt(e.Input, faults.Conflict, 0)) },
+		"throttled": func(faults.Event) faults.Fault { return faults.Fail(faults.Throttled()) },
+		"silence":   func(faults.Event) faults.Fault { return faults.Fail(faults.Broken()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var group sync.WaitGroup
+			for _, s := range scenarios {
+				if s.name == "reads" || s.name == "replay" {
+					continue
+				}
+				g := newLedgerRig(t)
+				op := s.prepare(g)
+				g.in.Set(func(e faults.Event) faults.Fault {
+					if e.Level != faults.Try || e.Op != "TransactWriteItems" {
+						return faults.Fault{}
+					}
+					return fault(e)
+				})
+				group.Go(func() {
+					err := op(t.Context())
+					e, ok := errors.AsType[*writers.Error](err)
+					if !ok || e.Code != writers.ErrUnavailable || e.RetryAfter <= 0 {
+						t.Errorf("%s: %v", s.name, err)
+					}
+					if n, most := g.in.Count(faults.Try, "TransactWriteItems"), 30; n > most {
+						t.Errorf("%s: %d requests", s.name, n)
+					}
+				})
+			}
+			group.Wait()
+		})
+	}
+}
+
+// tell cancels the next transaction of the process under test with reasons by kind of item.
+func (g *ledgerRig) tell(reasons map[string]faults.Reason) {
+	g.in.Set(faults.When(faults.Try, "TransactWriteItems", 1, func(e faults.Event) (faults.Fault, bool) {
+		at := map[int]faults.Reason{}
+		for prefix, r := range reasons {
+			for _, i := range faults.Find(e.Input, prefix) {
+				at[i] = r
+			}
+		}
+		return faults.Fail(faults.Cancelled(e.Input, at)), len(at) > 0
+	}))
+}
+
+// TestMixedReasons: of several reasons the row's own decides first, then its contention, then the tool's own write, quota and
+// session; an item that DynamoDB does not take is no contention.
+func TestMixedReasons(t *testing.T) {
+	t.Parallel()
+	failed, conflict := faults.Reason{Code: faults.ConditionFailed}, faults.Reason{Code: faults.Conflict}
+	busy := faults.Reason{Code: faults.Capacity}
+	table := func(g *ledgerRig) *string { return new(g.table + "-own") }
+	for _, c := range []struct {
+		name    string
+		reasons func(g *ledgerRig) map[string]faults.Reason
+		want    writers.Code // "": applied, in the second transaction
+		sent    int
+	}{
+		{"row is there, quota contended", func(g *ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"TOOL#": {Code: faults.ConditionFailed, Item: g.otherRow()}, "QUOTA#": conflict}
+		}, writers.ErrKeyConflict, 1},
+		{"row contended, quota refused", func(g *ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"TOOL#": conflict, "QUOTA#": {Code: faults.ConditionFailed, Item: g.drained(false)}}
+		}, "", 2},
+		{"row over capacity, session and write refused", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"TOOL#": busy, "META": failed, "own": failed}
+		}, "", 2},
+		{"row is gone since", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"TOOL#": failed, "QUOTA#": conflict}
+		}, "", 2},
+		{"write refused, quota contended", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"own": failed, "QUOTA#": conflict}
+		}, writers.ErrWriteRefused, 1},
+		{"write and session refused", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"own": failed, "META": failed}
+		}, writers.ErrWriteRefused, 1},
+		{"quota suspended, session refused", func(g *ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"META": failed, "QUOTA#": {Code: faults.ConditionFailed, Item: g.drained(true)}}
+		}, writers.ErrSuspended, 1},
+		{"session refused, write contended", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"META": failed, "own": conflict}
+		}, writers.ErrSessionMoved, 1},
+		{"only contention", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"META": busy, "own": conflict, "QUOTA#": {Code: faults.ThrottlingReason}}
+		}, "", 2},
+		{"own write not valid", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"own": {Code: faults.Validation}}
+		}, writers.ErrInvalid, 1},
+		{"own write too large for its collection, quota contended", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"own": {Code: faults.CollectionSize}, "QUOTA#": conflict}
+		}, writers.ErrInvalid, 1},
+		{"row not valid", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"TOOL#": {Code: faults.Validation}}
+		}, writers.ErrUnavailable, 1},
+		{"a reason that nobody knows", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"QUOTA#": {Code: "SomethingNew"}}
+		}, writers.ErrUnavailable, 1},
+		{"no code, and contention", func(*ledgerRig) map[string]faults.Reason {
+			return map[string]faults.Reason{"TOOL#": {Code: faults.NoCode}, "META": {Code: faults.NoCode}, "QUOTA#": conflict}
+		}, "", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newLedgerRig(t)
+			g.must(g.makeTable(*table(g)))
+			reasons := c.reasons(g)
+			own := types.TransactWriteItem{Put: &types.Put{TableName: table(g), Item: keyItem(schema.Key{PK: "mine", SK: "own"})}}
+			g.tell(reasons)
+			commit := func() (writers.Raw, error) {
+				return g.session().Commit(t.Context(), call("k", func(c *writers.Call) {
+					c.Cursor, c.ExpectCursor, c.Writes = "c1", new(""), []types.TransactWriteItem{own}
+				}), "r")
+			}
+			if c.want != "" {
+				g.unchanged(func() { _, err := commit(); g.wantCode(err, c.want) })
+				return
+			}
+			if out, err := commit(); err != nil || out.Outcome != writers.OutcomeApplied {
+				t.Fatalf("%+v, %v", out, err)
+			}
+			if n := g.in.Count(faults.Call, "TransactWriteItems"); n != c.sent {
+				t.Errorf("%d transactions, want %d", n, c.sent)
+			}
+			g.wantRemaining(995)
+			g.balanced()
+		})
+	}
+}
+
+// otherRow is the row of another action under the key "k", as a refused transaction shows it.
+func (g *ledgerRig) otherRow() schema.Item {
+	row := schema.Row{
+		Key: rowKey("k"), RowID: "x", Holder: "x", Version: 2, Attempt: 1, State: schema.StateApplied, Tool: "another",
+		IntentHash: make([]byte, 32), Session: "s1", Scope: schema.ScopeSession, AppliedAttempt: 1, CreatedAt: g.now(), UpdatedAt: g.now(),
+		ExpiresAt: g.now().Add(time.Hour),
+	}
+	return row.Item()
+}
+
+// drained is acme's quota item without tokens, as a refused transaction shows it.
+func (g *ledgerRig) drained(suspended bool) schema.Item {
+	q := g.shard("acme", "2026-10", 0)
+	q.Remaining, q.Suspended = 0, suspended
+	return q.Item()
+}
+
+// makeTable makes a table for a tool's own writes.
+func (g *ledgerRig) makeTable(name string) error {
+	_, err := g.db.CreateTable(g.Context(), schema.ControlTable(name, false))
+	return err
+}
+
+// TestObservationsNeverFailACall: a replay is answered whatever becomes of counting it, in bounded time, and what was not
+// counted is told.
+func TestObservationsNeverFailACall(t *testing.T) {
+	t.Parallel()
+	g := newLedgerRig(t)
+	g.commit(g.other(), call("k"), "r")
+	for name, f := range map[string]faults.Fault{
+		"conflict": faults.Fail(faults.ItemConflict()), "throttled": faults.Fail(faults.Throttled()), "lost": faults.Lose(),
+		"denied": faults.Fail(faults.Denied()), "hanging": faults.Hang(),
+	} {
+		g.in.Set(faults.Every(faults.Call, "UpdateItem", f))
+		began := time.Now()
+		if out := g.commit(g.session(), call("k"), "r"); out.Outcome != writers.OutcomeReplayed {
+			t.Errorf("%s: %s", name, out.Outcome)
+		}
+		if took := time.Since(began); took > 8*time.Second {
+			t.Errorf("%s: took %s", name, took)
+		}
+	}
+	if !strings.Contains(g.log.String(), "observation not written") {
+		t.Error("nobody was told")
+	}
+	if strings.Contains(g.log.String(), secret) {
+		t.Error("the log tells an argument")
+	}
+}
+
+// TestObservationsGathered: a storm on one call is one write, and Close writes what is gathered.
+func TestObservationsGathered(t *testing.T) {
+	t.Parallel()
+	g := newLedgerRig(t, func(c *writers.Config) { c.Coalesce = time.Minute })
+	g.commit(g.other(), call("k"), "r")
+	var group sync.WaitGroup
+	for range 64 {
+		group.Go(func() { _, _ = g.session().Commit(context.WithoutCancel(t.Context()), call("k"), "r") })
+	}
+	group.Wait()
+	g.must(g.ledger.Close(t.Context()))
+	if o := g.observation("k"); o.Duplicates != 64 || o.Version != 1 {
+		t.Errorf("%d duplicates in %d writes", o.Duplicates, o.Version)
+	}
+	g.must(g.ledger.Close(t.Context()))
+}
+
+// TestOwnWritesLost: a commit with writes of the tool's own whose answer was lost is not refused by its own write.
+func TestOwnWritesLost(t *testing.T) {
+	t.Parallel()
+	g := newLedgerRig(t)
+	table := g.table + "-own"
+	g.must(g.makeTable(table))
+	once := types.TransactWriteItem{Put: &types.Put{
+		TableName: &table, Item: keyItem(schema.Key{PK: "mine", SK: "own"}), ConditionExpression: new("attribute_not_exists(#pk)"),
+		ExpressionAttributeNames: map[string]string{"#pk": "pk"},
+	}}
+	own := func(key string) writers.Call {
+		return call(key, func(c *writers.Call) { c.Writes = []types.TransactWriteItem{once} })
+	}
+	g.in.Set(faults.At(faults.Call, "TransactWriteItems", 1, faults.Lose()))
+	if out := g.commit(g.session(), own("k"), "r"); out.Outcome != writers.OutcomeApplied {
+		t.Errorf("got %s", out.Outcome)
+	}
+	g.in.Set(nil)
+	if out := g.commit(g.session(), own("k"), "r"); out.Outcome != writers.OutcomeReplayed {
+		t.Errorf("got %s", out.Outcome)
+	}
+	g.unchanged(func() {
+		_, err := g.session().Commit(t.Context(), own("k2"), "r")
+		if e := g.wantCode(err, writers.ErrWriteRefused); e.Index != 0 || e.RetryAfter != 0 {
+			t.Errorf("index %d, retry after %s", e.Index, e.RetryAfter)
+		}
+	})
+	g.wantRemaining(995)
 }

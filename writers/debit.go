@@ -333,24 +333,20 @@ func (l *Ledger) createQuota(ctx context.Context, op string, t TenantID, period 
 			return plan, nil // the plan has another kind of period by now, or the period is over: the next debit names the right item
 		}
 		err = protocol.Send(ctx, l.db, l.tables.CreateQuota(string(t), plan, newShards(string(t), plan, period, now)))
-		no, refused := errors.AsType[*protocol.Refused](err)
-		if !refused {
-			if _, unsure := errors.AsType[*protocol.Unsure](err); err != nil && !unsure {
-				return nil, failure(ctx, op, err)
-			}
-			if ctx.Err() != nil {
-				return nil, failure(ctx, op, err)
-			}
-			return plan, nil // after a lost answer the next debit tells whether the items are there
-		}
-		answer, i := no.Decide()
-		if answer == protocol.QuotaRefused {
+		if err == nil {
 			return plan, nil
 		}
-		if answer == protocol.Broken {
-			return nil, rejected(op, no)
-		}
-		_ = i // the plan has changed, or there was contention: again
+		if no, refused := errors.AsType[*protocol.Refused](err); refused {
+			switch answer, _ := no.Decide(); answer {
+			case protocol.QuotaRefused:
+				return plan, nil
+			case protocol.Broken:
+				return nil, rejected(op, no)
+			default: // the plan has changed, or there was contention: again
+			}
+		} else if !lost(err) || ctx.Err() != nil || n+1 >= protocol.MaxLost {
+			return nil, failure(ctx, op, err)
+		} // after a lost answer, again: what was created refuses to be created twice
 		if err := protocol.Pause(ctx, n+1); err != nil {
 			return nil, failure(ctx, op, err)
 		}

@@ -112,8 +112,10 @@ func (r *Reservation) suspect(ctx context.Context, s *settler, found *schema.Row
 	tx.Add(protocol.Part{Kind: protocol.PartRow}, s.l.tables.Suspect(found.Key, found.RowID, name, s.l.now()))
 	err := protocol.Send(ctx, s.l.db, tx)
 	no, refused := errors.AsType[*protocol.Refused](err)
-	if _, unsure := errors.AsType[*protocol.Unsure](err); unsure && protocol.Pause(ctx, 1) == nil {
-		return Raw{}, false, nil // look again: what was recorded refuses to be recorded twice
+	if _, unsure := errors.AsType[*protocol.Unsure](err); unsure {
+		if s.losses++; s.losses < protocol.MaxLost && protocol.Pause(ctx, 1) == nil {
+			return Raw{}, false, nil // look again: what was recorded refuses to be recorded twice
+		}
 	}
 	if err != nil && !refused {
 		return Raw{}, true, failure(ctx, s.op, err)

@@ -98,6 +98,9 @@ func (c *request) mayRepeat(found *schema.Row) bool {
 // it is harmless. It returns the row as it then is.
 func (c *request) expire(ctx context.Context, found *schema.Row) (*schema.Row, error) {
 	gone := map[schema.Key]bool{}
+	if c.losses >= protocol.MaxLost {
+		return nil, unavailable(c.op, c.loss)
+	}
 	for n := range protocol.MaxTries {
 		now := c.l.now()
 		tx := protocol.NewTx(1 + len(found.Debits))
@@ -111,6 +114,9 @@ func (c *request) expire(ctx context.Context, found *schema.Row) (*schema.Row, e
 		if err == nil || !refused {
 			if _, unsure := errors.AsType[*protocol.Unsure](err); err != nil && !unsure {
 				return nil, c.failed(ctx, err)
+			}
+			if err != nil {
+				c.losses, c.loss = c.losses+1, err
 			}
 			row, err := c.l.readBack(ctx, c.key)
 			if err != nil {

@@ -194,7 +194,7 @@ func (t Tenant) changePlan(ctx context.Context, op string, kind *schema.PeriodKi
 			if readErr == nil && samePlan(now, plan) {
 				return nil
 			}
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || n+1 >= protocol.MaxLost {
 				return failure(ctx, op, err)
 			}
 		case !refused:
@@ -374,8 +374,11 @@ func (t Tenant) Grant(ctx context.Context, key string, tokens int64) error {
 	}
 	for n := range protocol.MaxTries {
 		done, err := t.tryGrant(ctx, op, key, tokens)
+		if lost(err) && ctx.Err() == nil && n+1 < protocol.MaxLost {
+			err = nil // the next try finds the grant, if it was made
+		}
 		if done || err != nil {
-			return err
+			return wrapFailure(ctx, op, err)
 		}
 		if err := protocol.Pause(ctx, n+1); err != nil {
 			return failure(ctx, op, err)
@@ -398,14 +401,8 @@ func (t Tenant) tryGrant(ctx context.Context, op, key string, tokens int64) (don
 		protocol.QuotaChange{Granted: tokens, Remaining: tokens, Extra: tokens}, now))
 	err = protocol.Send(ctx, t.l.db, tx)
 	no, refused := errors.AsType[*protocol.Refused](err)
-	if _, unsure := errors.AsType[*protocol.Unsure](err); unsure {
-		if ctx.Err() != nil {
-			return false, failure(ctx, op, err)
-		}
-		return false, nil // the next try finds the grant, if it was made
-	}
 	if err == nil || !refused {
-		return err == nil, wrapFailure(ctx, op, err)
+		return err == nil, err
 	}
 	switch answer, i := no.Decide(); answer {
 	case protocol.GrantRefused:

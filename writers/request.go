@@ -34,6 +34,8 @@ type request struct {
 	commit bool
 	result stored     // commit only
 	tries  int64      // contention retries so far
+	losses int        // tries so far whose answer was lost
+	loss   error      // the last of these
 	row    schema.Row // what the last try wrote
 
 	original *schema.Row         // the call that this one compensates, as read

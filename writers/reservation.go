@@ -113,7 +113,7 @@ func (r *Reservation) sent(ctx context.Context, op string, err error, n int, gon
 	}
 	if _, ok := errors.AsType[*protocol.Unsure](err); ok {
 		row, readErr := r.s.t.l.readBack(ctx, r.row.Key)
-		if readErr != nil || row != nil && row.State == schema.StatePending && ctx.Err() != nil {
+		if readErr != nil || row != nil && row.State == schema.StatePending && (ctx.Err() != nil || n+1 >= protocol.MaxLost) {
 			return nil, false, unavailable(op, errors.Join(err, readErr))
 		}
 		if row != nil && row.State == schema.StatePending && protocol.Pause(ctx, n+1) != nil {

@@ -45,9 +45,12 @@ func (s Session) Resolve(ctx context.Context, k Key, r Resolution) (Row, error) 
 			return Row{}, s.resolvedOther(op, k, row, "another attempt is there by now; look at that one")
 		}
 		done, err := s.resolve(ctx, op, k, row, r)
+		if lost(err) && ctx.Err() == nil && n+1 < protocol.MaxLost {
+			err = nil // the next read tells
+		}
 		switch {
 		case err != nil:
-			return Row{}, err
+			return Row{}, failure(ctx, op, err)
 		case done:
 			return s.Get(ctx, k)
 		}
@@ -132,10 +135,7 @@ func (s Session) resolveAbsent(ctx context.Context, op string, row *schema.Row, 
 			return true, nil
 		}
 		if _, ok := errors.AsType[*protocol.Unsure](err); ok {
-			if ctx.Err() != nil {
-				return false, failure(ctx, op, err)
-			}
-			return false, nil // the next read tells
+			return false, err // the next read tells
 		}
 		no, ok := errors.AsType[*protocol.Refused](err)
 		if !ok {

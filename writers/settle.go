@@ -48,6 +48,7 @@ type settler struct {
 	cursorRefused bool
 	cursorFound   string
 	original      *schema.Row
+	losses        int   // tries so far whose answer was lost
 	appliedCharge int64 // what the applied transaction charged
 }
 
@@ -70,7 +71,8 @@ func (s *settler) try(ctx context.Context, n int) (settled, error) {
 	}
 	if _, ok := errors.AsType[*protocol.Unsure](err); ok {
 		row, readErr := s.l.readBack(ctx, s.row.Key)
-		if readErr != nil || ctx.Err() != nil && !s.recorded(row) {
+		s.losses++
+		if readErr != nil || !s.recorded(row) && (ctx.Err() != nil || s.losses >= protocol.MaxLost) {
 			return settled{}, s.unavailable(errors.Join(err, readErr))
 		}
 		if protocol.Pause(ctx, n+1) != nil && !s.recorded(row) {

@@ -100,6 +100,9 @@ func (c *request) write(ctx context.Context) (written, error) {
 			}
 			continue
 		}
+		if c.losses >= protocol.MaxLost {
+			return written{}, unavailable(c.op, c.loss)
+		}
 		row, err := c.attempt(ctx, found, debits)
 		if err == nil {
 			return written{row: row}, nil
@@ -249,6 +252,7 @@ func (c *request) lost(ctx context.Context, err error) (*schema.Row, error) {
 	if _, ok := errors.AsType[*protocol.Unsure](err); !ok {
 		return nil, c.failed(ctx, err)
 	}
+	c.losses, c.loss = c.losses+1, err
 	row, readErr := c.l.readBack(ctx, c.key)
 	switch {
 	case readErr != nil:
@@ -263,6 +267,13 @@ func (c *request) lost(ctx context.Context, err error) (*schema.Row, error) {
 		return nil, unavailable(c.op, err)
 	}
 	return nil, nil
+}
+
+// lost tells whether err is that of a transaction whose answer was lost, and nobody has looked yet whether it was applied.
+func lost(err error) bool {
+	_, told := errors.AsType[*Error](err)
+	_, unsure := errors.AsType[*protocol.Unsure](err)
+	return unsure && !told
 }
 
 // failed turns an error of a request that surely changed nothing into the answer.

@@ -156,6 +156,7 @@ func (e *Refused) find(kind Kind, is func(Reason) bool) int {
 // The bounds of contention retries: with full jitter under a growing ceiling, 40 callers of one item all get through.
 const (
 	MaxTries     = 30
+	MaxLost      = 3 // tries whose answer was lost: the SDK has made several of each
 	backoffFirst = 8 * time.Millisecond
 	backoffMost  = 400 * time.Millisecond
 )
