@@ -17,7 +17,6 @@ import (
 var (
 	hotEffort     = effort{rounds: 60, atLeast: 9, calls: 200, time: 10 * time.Second}
 	hotEffortMore = effort{rounds: 150, atLeast: 9, calls: 200, time: 25 * time.Second} // where there is a target
-	quickEffort   = effort{rounds: 1, atLeast: 1, calls: 2 * callers}
 )
 
 // hotPath measures what a call costs the process that makes it.
@@ -40,7 +39,7 @@ func hotPath(ctx context.Context, e *env) ([]result, error) {
 		if err != nil {
 			return nil, err
 		}
-		got, err := compare(ctx, c.effort(e), c.call(ledger.Tenant(tenant).Session(session)), c.floor(&floor))
+		got, err := compare(ctx, e.cut(c.effort()), c.call(ledger.Tenant(tenant).Session(session)), c.floor(&floor))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -65,11 +64,8 @@ var hotCases = []hotCase{
 	{"reserve_finalize", "ok", reserveCall, func(f *floor) call { return f.reserveFinalize }, 0, false},
 }
 
-func (c hotCase) effort(e *env) effort {
-	switch {
-	case e.quick:
-		return quickEffort
-	case c.target != 0:
+func (c hotCase) effort() effort {
+	if c.target != 0 {
 		return hotEffortMore
 	}
 	return hotEffort

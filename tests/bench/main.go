@@ -17,6 +17,10 @@ var benchmarks = []benchmark{
 	{"hotpath", []string{
 		"commit_cpu", "commit_allocs", "commit_bytes", "replay_cpu", "replay_read_cpu", "reserve_finalize_cpu",
 	}, hotPath},
+	{"derive", []string{"derive_us", "derive_allocs"}, derive},
+	{"putevents", []string{"putevents_us"}, putEvents},
+	{"poller", []string{"poller_rate"}, poll},
+	{"aggregate", []string{"aggregate_ns"}, aggregate},
 	{"contention", []string{"contention_4_shards", "contention_16_shards"}, contention},
 }
 
@@ -26,6 +30,14 @@ const limit = 3 * time.Minute
 // env is what a benchmark gets.
 type env struct {
 	quick bool // one short round of everything: shows that it runs, measures nothing
+}
+
+// cut is e, or next to nothing where nothing is to be measured.
+func (v *env) cut(e effort) effort {
+	if v.quick {
+		e.rounds, e.atLeast, e.calls = 1, 1, min(e.calls, 2*callers)
+	}
+	return e
 }
 
 func main() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"slices"
@@ -11,31 +12,43 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// callers is how many goroutines call at once.
+// callers is how many goroutines call at once where nothing else is said.
 const callers = 32
 
 // call makes the n-th call of a run; n is never used twice.
 type call func(ctx context.Context, n int64) error
 
-// usage is what one call took of this process: processor time in microseconds, allocations, bytes.
-type usage struct{ cpu, allocs, bytes float64 }
+// usage is what one call took of this process: processor time and time in microseconds, allocations, bytes.
+type usage struct{ cpu, wall, allocs, bytes float64 }
 
 // over returns how many times b goes into u.
 func (u usage) over(b usage) usage {
-	return usage{quotient(u.cpu, b.cpu), quotient(u.allocs, b.allocs), quotient(u.bytes, b.bytes)}
+	return usage{
+		cpu: quotient(u.cpu, b.cpu), wall: quotient(u.wall, b.wall), allocs: quotient(u.allocs, b.allocs), bytes: quotient(u.bytes, b.bytes),
+	}
 
 }
 
-// block makes calls from all callers and returns what each took on average.
-func block(ctx context.Context, calls int64, next *atomic.Int64, do call) (usage, error) {
+// effort is how long to measure: so many rounds of so many calls of each side, or fewer on a machine that is too busy to make
+// them in time.
+type effort struct {
+	rounds, atLeast int
+	time            time.Duration
+	calls           int64
+	callers         int // at once; 0 means 32
+	units           int // what one call does so many of is what is measured; 0 means the call itself
+}
+
+// block makes the calls of one side of a round and returns what each took on average.
+func block(ctx context.Context, e effort, next *atomic.Int64, do call) (usage, error) {
 	runtime.GC() // so that nobody pays for another's garbage
 	var left atomic.Int64
-	left.Store(calls)
+	left.Store(e.calls)
 	g, ctx := errgroup.WithContext(ctx)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	begun := processorTime()
-	for range callers {
+	begun, cpu := time.Now(), processorTime()
+	for range cmp.Or(e.callers, callers) {
 		g.Go(func() error {
 			for left.Add(-1) >= 0 {
 				if err := do(ctx, next.Add(1)); err != nil {
@@ -46,11 +59,13 @@ func block(ctx context.Context, calls int64, next *atomic.Int64, do call) (usage
 		})
 	}
 	err := g.Wait()
-	used := processorTime() - begun
+	cpu = processorTime() - cpu
+	wall := time.Since(begun)
 	runtime.ReadMemStats(&after)
-	n := float64(calls)
+	n := float64(e.calls) * float64(max(e.units, 1))
 	return usage{
-		cpu:    float64(used.Nanoseconds()) / 1e3 / n,
+		cpu:    float64(cpu.Nanoseconds()) / 1e3 / n,
+		wall:   float64(wall.Nanoseconds()) / 1e3 / n,
 		allocs: float64(after.Mallocs-before.Mallocs) / n,
 		bytes:  float64(after.TotalAlloc-before.TotalAlloc) / n,
 	}, err
@@ -67,21 +82,13 @@ func processorTime() time.Duration {
 // compared is what many alternating rounds of two calls took: medians over the rounds, that of the ratios too.
 type compared struct{ value, floor, ratio usage }
 
-// effort is how long to measure: so many rounds of so many calls of each side, or fewer on a machine that is too busy to make
-// them in time.
-type effort struct {
-	rounds, atLeast int
-	calls           int64
-	time            time.Duration
-}
-
 // compare runs rounds of floor and value. The order within a round alternates, since what runs second finds a warmer
 // machine.
 func compare(ctx context.Context, e effort, value, floor call) (compared, error) {
 	var next atomic.Int64
 	both := [2]call{floor, value}
 	for _, do := range both { // connections, caches, the plan
-		if _, err := block(ctx, e.calls, &next, do); err != nil {
+		if _, err := block(ctx, e, &next, do); err != nil {
 			return compared{}, err
 		}
 	}
@@ -92,7 +99,7 @@ func compare(ctx context.Context, e effort, value, floor call) (compared, error)
 		for i := range both {
 			which := (n + i) % 2
 			var err error
-			if used[which], err = block(ctx, e.calls, &next, both[which]); err != nil {
+			if used[which], err = block(ctx, e, &next, both[which]); err != nil {
 				return compared{}, err
 			}
 		}
@@ -105,6 +112,7 @@ func compare(ctx context.Context, e effort, value, floor call) (compared, error)
 func medians(us []usage) usage {
 	return usage{
 		cpu:    median(us, func(u usage) float64 { return u.cpu }),
+		wall:   median(us, func(u usage) float64 { return u.wall }),
 		allocs: median(us, func(u usage) float64 { return u.allocs }),
 		bytes:  median(us, func(u usage) float64 { return u.bytes }),
 	}

@@ -47,9 +47,10 @@ func quotient(value, floor float64) float64 {
 
 // target is what a result is held against.
 type target struct {
-	most  float64 // ratio at most
-	least float64 // ratio at least
-	above float64 // value above floor at most
+	most   float64 // ratio at most
+	least  float64 // ratio at least
+	above  float64 // value above floor at most
+	atMost float64 // value at most
 }
 
 func (t target) String() string {
@@ -60,6 +61,8 @@ func (t target) String() string {
 		return ">= " + number(t.least) + "x"
 	case t.above != 0:
 		return "<= +" + number(t.above)
+	case t.atMost != 0:
+		return "<= " + number(t.atMost)
 	}
 	return ""
 }
@@ -69,7 +72,8 @@ func (r result) verdict() string {
 	switch {
 	case t == target{} && !r.failed:
 		return ""
-	case r.failed, t.most != 0 && r.Ratio > t.most, t.least != 0 && r.Ratio < t.least, t.above != 0 && r.Value-r.Floor > t.above:
+	case r.failed, t.most != 0 && r.Ratio > t.most, t.least != 0 && r.Ratio < t.least, t.above != 0 && r.Value-r.Floor > t.above,
+		t.atMost != 0 && r.Value > t.atMost:
 		return "MISSED"
 	}
 	return "ok"

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,16 +32,29 @@ type answer struct {
 type script struct {
 	Answers map[string]answer // by the operation's name; reads by "GetItem <table>"
 	Hold    time.Duration     // each quota item of a transaction is held so long; one that is held refuses others
+	Pages   int               // so many reads of a shard give GetRecords' answer, the next one is empty and the shard's end
 }
 
 // answer returns the answer to a request.
 func (s script) answer(operation string, body []byte) answer {
-	if operation == "GetItem" {
-		var get struct{ TableName string }
-		if json.Unmarshal(body, &get) != nil {
+	var read struct{ TableName, ShardIterator string }
+	switch operation {
+	case "GetItem":
+		if json.Unmarshal(body, &read) != nil {
 			return refused
 		}
-		operation += " " + get.TableName
+		operation += " " + read.TableName
+	case "GetRecords":
+		if json.Unmarshal(body, &read) != nil {
+			return refused
+		}
+		n, err := strconv.Atoi(read.ShardIterator)
+		if err != nil || n >= s.Pages {
+			return answer{http.StatusOK, json.RawMessage(`{"Records":[]}`)}
+		}
+		a := s.Answers[operation]
+		a.Body = slices.Concat([]byte(`{"NextShardIterator":"`+strconv.Itoa(n+1)+`",`), a.Body[1:])
+		return a
 	}
 	if a, ok := s.Answers[operation]; ok {
 		return a
