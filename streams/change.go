@@ -36,27 +36,13 @@ type Change struct {
 }
 
 // Attr is one attribute of an item.
-type Attr struct {
-	Name  string
-	Value schema.Value
-}
+type Attr = schema.Attr
 
 // Image is an item as a stream record shows it. nil means that the record has none; an item without attributes is not nil.
-type Image []Attr
+type Image = schema.Image
 
-// Fields yields the attributes.
-func (im Image) Fields() schema.Fields {
-	return func(yield func(string, schema.Value) bool) {
-		for i := range im {
-			if !yield(im[i].Name, im[i].Value) {
-				return
-			}
-		}
-	}
-}
-
-// equal tells whether two images hold the same attributes, in whatever order.
-func (im Image) equal(other Image) bool {
+// sameImage tells whether two images hold the same attributes, in whatever order.
+func sameImage(im, other Image) bool {
 	if len(im) != len(other) {
 		return false
 	}
@@ -102,7 +88,7 @@ func ImageOf(item map[string]dynamodbtypes.AttributeValue) Image {
 	}
 	im := make(Image, 0, len(item))
 	for name, av := range item {
-		im = append(im, Attr{name, schema.ValueOf(av)})
+		im = append(im, Attr{Name: name, Value: schema.ValueOf(av)})
 	}
 	return im
 }
@@ -149,7 +135,7 @@ func streamImage(item map[string]streamtypes.AttributeValue) Image {
 	}
 	im := make(Image, 0, len(item))
 	for name, av := range item {
-		im = append(im, Attr{name, streamValue(av)})
+		im = append(im, Attr{Name: name, Value: streamValue(av)})
 	}
 	return im
 }

@@ -79,6 +79,7 @@ type run struct {
 	at       []time.Time     // for each record of the window, its time
 	replaced []bool          // for each record of the window, whether that time is ours
 	events   int             // events that are out
+	deriver  deriver
 }
 
 func (c *Consumer) newRun(n int) *run {
@@ -127,7 +128,7 @@ func (r *run) derive(ctx context.Context, begin, end int, record func(int) *Chan
 		if untimed {
 			change.Time = r.c.cfg.Now().UTC()
 		}
-		evs, err := derive(r.evs, &change)
+		evs, err := r.deriver.derive(r.evs, &change)
 		if err != nil {
 			if err := r.c.keep(ctx, &change, err); err != nil {
 				return err

@@ -42,12 +42,16 @@ func splitBatch(batch string) ([]string, error) {
 type recordDecoder struct {
 	sc       scanner
 	old, new Image
+	data     []byte                    // of binary values
+	maps     []map[string]schema.Value // of documents
+	used     int                       // of maps
 }
 
 // decode reads one record. What is wrong with it is in Change.Err; its sequence number is there even then, if it has one.
 func (d *recordDecoder) decode(record string, c *Change) {
 	*c = Change{text: record}
 	d.sc = scanner{s: record}
+	d.data, d.used = d.data[:0], 0
 	err := d.sc.object(func(name string) error { return d.member(name, c) })
 	if err == nil && d.sc.peek() != 0 {
 		err = errSyntax
@@ -168,7 +172,7 @@ func (d *recordDecoder) image(im Image) (Image, error) {
 	im = im[:0]
 	err := d.sc.object(func(name string) error {
 		v, err := d.value(0)
-		im = append(im, Attr{name, v})
+		im = append(im, Attr{Name: name, Value: v})
 		return within(name, err)
 	})
 	return im, err
@@ -267,11 +271,13 @@ func (d *recordDecoder) binary() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := base64.StdEncoding.DecodeString(text)
+	begin := len(d.data)
+	data, err := base64.StdEncoding.AppendDecode(d.data, []byte(text))
 	if err != nil {
 		return nil, errBase64
 	}
-	return data, nil
+	d.data = data
+	return data[begin:len(data):len(data)], nil
 }
 
 func (d *recordDecoder) boolean() (bool, error) {
@@ -286,13 +292,24 @@ func (d *recordDecoder) boolean() (bool, error) {
 }
 
 func (d *recordDecoder) document(depth int) (map[string]schema.Value, error) {
-	m := make(map[string]schema.Value)
+	m := d.newMap()
 	err := d.sc.object(func(name string) error {
 		v, err := d.value(depth + 1)
 		m[name] = v
 		return err
 	})
 	return m, err
+}
+
+// newMap returns an empty map, one of an earlier record where there is one.
+func (d *recordDecoder) newMap() map[string]schema.Value {
+	if d.used == len(d.maps) {
+		d.maps = append(d.maps, make(map[string]schema.Value))
+	}
+	m := d.maps[d.used]
+	d.used++
+	clear(m)
+	return m
 }
 
 // salvage looks in a record that could not be decoded for what it takes to report it: sequence number, keys, stream.

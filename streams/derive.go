@@ -13,7 +13,8 @@ import (
 // an error. A write that changed nothing, and the coming and going of sessions, observations, grants and leases, give
 // nothing. Errors: *UnreadableError.
 func Derive(c Change) ([]events.Event, []metrics.Datum, error) {
-	evs, err := derive(nil, &c)
+	var d deriver
+	evs, err := d.derive(nil, &c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -24,27 +25,34 @@ func Derive(c Change) ([]events.Event, []metrics.Datum, error) {
 	return evs, data, nil
 }
 
+// deriver keeps the memory of one reading for the next one.
+type deriver struct {
+	was, is schema.Row
+	id      schema.ItemID
+	row     rowChange
+}
+
 // derive appends the events of c to evs.
-func derive(evs []events.Event, c *Change) ([]events.Event, error) {
+func (d *deriver) derive(evs []events.Event, c *Change) ([]events.Event, error) {
 	if c.Err != nil {
 		return evs, c.Err
 	}
 	if rule := checkShape(c); rule != "" {
 		return evs, &UnreadableError{Rule: rule}
 	}
-	id, err := schema.ParseKey(c.Keys)
-	if err != nil {
+	var err error
+	if d.id, err = schema.ParseKey(c.Keys); err != nil {
 		return evs, unreadable(err)
 	}
-	switch id.Kind {
+	switch d.id.Kind {
 	case schema.KindRow:
-		return deriveRow(evs, c, &id)
+		return d.deriveRow(evs, c)
 	case schema.KindObservation:
-		return deriveObservation(evs, c, &id)
+		return deriveObservation(evs, c, &d.id)
 	case schema.KindQuota:
-		return deriveQuota(evs, c, &id)
+		return deriveQuota(evs, c, &d.id)
 	case schema.KindPlan:
-		return derivePlan(evs, c, &id)
+		return derivePlan(evs, c, &d.id)
 	case schema.KindSession, schema.KindGrant, schema.KindLease, schema.KindUnknown:
 	}
 	return evs, nil

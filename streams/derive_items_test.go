@@ -174,7 +174,7 @@ func TestDeriveControlItems(t *testing.T) {
 	for _, k := range []schema.Key{
 		schema.GrantKey(testTenant, "g"), schema.LeaseKey("arn:x", "shard-1"), schema.SessionKey(testTenant, testSession),
 	} {
-		for _, c := range []Change{itemChange(k, nil, Image{}), itemChange(k, Image{}, Image{{"x", schema.Value{}}}), itemChange(k, Image{}, nil)} {
+		for _, c := range []Change{itemChange(k, nil, Image{}), itemChange(k, Image{}, Image{{Name: "x"}}), itemChange(k, Image{}, nil)} {
 			if evs, _, err := Derive(c); err != nil || len(evs) != 0 {
 				t.Errorf("%v %s: got %v, %v", k, c.Op, evs, err)
 			}
@@ -190,7 +190,7 @@ func TestDeriveNothingChanged(t *testing.T) {
 		}
 	}
 	c := changeOf(pendingRow(), pendingRow())
-	c.New = append(slices.Clone(c.New), Attr{"note", schema.Value{Type: schema.TypeString, Text: "x"}})
+	c.New = append(slices.Clone(c.New), Attr{Name: "note", Value: schema.Value{Type: schema.TypeString, Text: "x"}})
 	if got := deriveTypes(t, c); !slices.Equal(got, []string{"LedgerRowTampered"}) {
 		t.Errorf("an attribute of somebody else's, without a version: got %v", got)
 	}
@@ -199,7 +199,7 @@ func TestDeriveNothingChanged(t *testing.T) {
 // What cannot be understood is an error that says where, never tampering, never silence, and never holds a value.
 func TestDeriveUnreadable(t *testing.T) {
 	with := func(c Change, name string, v schema.Value) Change {
-		c.New = append(slices.DeleteFunc(slices.Clone(c.New), func(a Attr) bool { return a.Name == name }), Attr{name, v})
+		c.New = append(slices.DeleteFunc(slices.Clone(c.New), func(a Attr) bool { return a.Name == name }), Attr{Name: name, Value: v})
 		return c
 	}
 	text := func(s string) schema.Value { return schema.Value{Type: schema.TypeString, Text: s} }
@@ -222,7 +222,7 @@ func TestDeriveUnreadable(t *testing.T) {
 		"wrong type":       {with(inserted, schema.AResultJSON, number("4")), schema.AResultJSON},
 		"fraction":         {with(inserted, schema.AVersion, number("1.5")), schema.AVersion},
 		"TTL in ms":        {with(changeOf(nil, committedRow()), schema.AExpiresAt, number("1790000000000")), schema.AExpiresAt},
-		"half an item":     {itemChange(inserted.Keys, nil, Image{{schema.PK, text(inserted.Keys.PK)}, {schema.SK, text(inserted.Keys.SK)}}), schema.AFormat},
+		"half an item":     {itemChange(inserted.Keys, nil, Image{{Name: schema.PK, Value: text(inserted.Keys.PK)}, {Name: schema.SK, Value: text(inserted.Keys.SK)}}), schema.AFormat},
 		"empty item":       {itemChange(inserted.Keys, nil, Image{}), ""},
 		"foreign item":     {foreign, ""},
 		"keys disagree":    {other, ""},

@@ -28,12 +28,21 @@ type breach struct {
 
 // deriveRow reads the change of a ledger row by the state machine of the protocol. Whatever is not one of its
 // transitions, with exactly the attributes that this transition may change, is tampering.
-func deriveRow(evs []events.Event, c *Change, id *schema.ItemID) ([]events.Event, error) {
-	was, is, err := decodeBoth(c, schema.DecodeRow, func(r *schema.Row) schema.Key { return r.Key })
-	if err != nil {
-		return evs, err
+func (d *deriver) deriveRow(evs []events.Event, c *Change) ([]events.Event, error) {
+	rc := &d.row
+	*rc = rowChange{c: c, id: &d.id, evs: evs}
+	if c.Old != nil {
+		if err := c.Old.ReadRow(&d.was, c.Keys, &d.id); err != nil {
+			return evs, unreadable(err)
+		}
+		rc.was = &d.was
 	}
-	rc := rowChange{c: c, id: id, was: was, is: is, evs: evs}
+	if c.New != nil {
+		if err := c.New.ReadRow(&d.is, c.Keys, &d.id); err != nil {
+			return evs, unreadable(err)
+		}
+		rc.is = &d.is
+	}
 	if broken := rc.read(); broken != nil {
 		// Events of the same change that were found lawful before the breach do not stand: none of them happened as such.
 		rc.evs = rc.evs[:len(evs)]
@@ -52,7 +61,7 @@ func (rc *rowChange) read() *breach {
 		return rc.replaced()
 	}
 	rc.changed = changedAttrs(rc.was, rc.is)
-	if rc.changed == 0 && rc.c.Old.equal(rc.c.New) {
+	if rc.changed == 0 && sameImage(rc.c.Old, rc.c.New) {
 		return nil // DynamoDB writes no record for this; a stand-in may
 	}
 	return rc.modified()
@@ -255,10 +264,15 @@ var operations = map[string]string{OpInsert: "insert", OpModify: "modify", OpRem
 func resultDigest(r *schema.Row) (sum string, size int64) {
 	switch {
 	case r.ResultRef != nil:
-		return hex.EncodeToString(r.ResultRef.SHA256), r.ResultRef.Bytes
+		return hexDigest(r.ResultRef.SHA256), r.ResultRef.Bytes
 	case r.ResultJSON != nil:
 		digest := sha256.Sum256([]byte(*r.ResultJSON))
-		return hex.EncodeToString(digest[:]), int64(len(*r.ResultJSON))
+		return hexDigest(digest[:]), int64(len(*r.ResultJSON))
 	}
 	return "", 0
+}
+
+func hexDigest(sum []byte) string {
+	var digits [2 * sha256.Size]byte
+	return string(digits[:hex.Encode(digits[:], sum[:min(len(sum), sha256.Size)])])
 }

@@ -301,7 +301,7 @@ func (l *pollLoop) turn() (done bool, err error) {
 // ended is nil where the caller ended the loop, else the failure that did.
 func (l *pollLoop) ended() error {
 	if l.outer.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the end that the caller asked for is no failure
 	}
 	return context.Cause(l.ctx)
 }

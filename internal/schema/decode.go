@@ -64,9 +64,15 @@ func decodeRow(fields Fields, whole bool) (*Row, error) {
 
 func (r *Row) check(format int64, whole bool) error {
 	id, err := ParseKey(r.Key)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	return r.checkAs(&id, format, whole)
+}
+
+// checkAs checks a row whose key says id.
+func (r *Row) checkAs(id *ItemID, format int64, whole bool) error {
+	switch {
 	case id.Kind != KindRow:
 		return &DecodeError{"", "its key is not a ledger row's"}
 	case format == 0:
