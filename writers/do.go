@@ -130,6 +130,7 @@ func (t *Tool[A, R]) recordVerified(ctx context.Context, s Session, k Key, c Cal
 
 // act runs Act under the reservation and records how it ended.
 func (t *Tool[A, R]) act(ctx context.Context, hold *Reservation, args A) (Result[R], error) {
+	info := hold.info() // before anybody extends it
 	keeper := keep(ctx, hold, t.timeout())
 	value, err := func() (R, error) {
 		defer keeper.end() // also when Act panics: then the row stays pending, which is the truth
@@ -137,7 +138,7 @@ func (t *Tool[A, R]) act(ctx context.Context, hold *Reservation, args A) (Result
 			var none R
 			return none, NotApplied(fmt.Errorf("no time is left to act: %w", context.Cause(keeper.ctx)))
 		}
-		return t.Act(keeper.ctx, Attempt[A]{hold.CallInfo, args})
+		return t.Act(keeper.ctx, Attempt[A]{info, args})
 	}()
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 	defer cancel()

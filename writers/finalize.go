@@ -32,7 +32,7 @@ func (r *Reservation) Finalize(ctx context.Context, result any, charged int64) (
 	res, err := l.storeResult(ctx, op, r.s.t.id, r.RowID, text)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == ErrTooLarge {
-			e.Call = r.CallInfo
+			e.Call = r.info()
 			e.Reason += "; the effect happened and the row is still pending; finalize again with a smaller result before " + clock(r.deadline())
 		}
 		return Raw{}, err
@@ -148,7 +148,7 @@ func (s *settler) stored(ctx context.Context, found *schema.Row, outcome Outcome
 		return Raw{}, true, err
 	}
 	s.applied = found.AppliedAttempt
-	out, err := s.answer(outcome, text, found.Charged)
+	out, err := s.answer(outcome, text, found.Charged, found.RowID)
 	return out, true, err
 }
 

@@ -306,3 +306,65 @@ func TestEncodeResult(t *testing.T) {
 		}
 	}
 }
+
+// Promise: a reservation may be extended while others use it: what they are told of it is never half of the old deadline and
+// half of the new.
+func TestReservationIsSafe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newLeaseRig(t, time.Minute)
+		applied := *g.row
+		applied.State, applied.AppliedAttempt, applied.ResultJSON, applied.Deadline, applied.LastDeadline = schema.StateApplied, 1, new("1"), time.Time{}, g.row.Deadline
+		g.db.write = func(_ context.Context, in *dynamodb.TransactWriteItemsInput) error {
+			time.Sleep(time.Second)
+			if _, extends := in.TransactItems[0].Update.ExpressionAttributeValues[":deadline"]; extends {
+				g.extended(in)
+				return nil
+			}
+			return cancelled(len(in.TransactItems), applied.Item())
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range 5 {
+				if err := g.hold.Extend(t.Context(), time.Hour); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		for range 5 {
+			if err := g.hold.Release(t.Context(), ""); !errors.Is(err, ErrSuperseded) {
+				t.Error(err)
+			}
+			if _, err := g.hold.Finalize(t.Context(), "x", 0); err != nil {
+				t.Error(err)
+			}
+			if g.hold.Token() == "" {
+				t.Error("no token")
+			}
+		}
+		<-done
+	})
+}
+
+// Promise: what Act gets is its own, also where the reservation is extended at that moment.
+func TestActGetsItsOwnCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fakeDB{write: func(context.Context, *dynamodb.TransactWriteItemsInput) error { return nil }}
+		l, err := New(db, Config{Table: "ledger", Now: bubbleNow})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tool := &Tool[struct{}, string]{Name: "pay", Act: func(_ context.Context, a Attempt[struct{}]) (string, error) {
+			before := a.Deadline
+			time.Sleep(5 * time.Minute)
+			if !a.Deadline.Equal(before) {
+				t.Error("it changed")
+			}
+			return "paid", nil
+		}, Timeout: time.Hour}
+		out, err := tool.Do(t.Context(), l.Tenant("acme").Session("s"), SessionKey("k"), struct{}{})
+		if err != nil || out.Value != "paid" || len(db.writes) < 14 {
+			t.Errorf("%+v %v, %d requests", out, err, len(db.writes))
+		}
+	})
+}

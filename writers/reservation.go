@@ -207,8 +207,15 @@ func (r *Reservation) deadline() time.Time {
 	return r.Deadline
 }
 
+// info copies what is told of the call, whose deadline an extension may be moving.
+func (r *Reservation) info() CallInfo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.CallInfo
+}
+
 func (r *Reservation) superseded(op string, found *schema.Row) *Error {
-	e := &Error{Code: ErrSuperseded, Op: op, Call: r.CallInfo}
+	e := &Error{Code: ErrSuperseded, Op: op, Call: r.info()}
 	if found == nil {
 		e.Reason = "the call is not in the ledger any more; nothing was written"
 		return e

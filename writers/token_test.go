@@ -29,7 +29,9 @@ var anyReservation = rapid.Custom(func(t *rapid.T) *Reservation {
 	l := testLedger(t, &fakeDB{})
 	s := l.Tenant(TenantID(anyName.Draw(t, "tenant"))).Session(anyName.Draw(t, "session"))
 	k := Key{id: anyName.Draw(t, "key"), tenant: rapid.Bool().Draw(t, "wide")}
-	millis := func(name string) time.Time { return time.UnixMilli(rapid.Int64Range(1e12, 1e14-4e6).Draw(t, name)).UTC() }
+	millis := func(name string) time.Time {
+		return time.UnixMilli(rapid.Int64Range(1e12, 1e14-4e6).Draw(t, name)).UTC()
+	}
 	row := &schema.Row{
 		Key: s.rowKey(k), RowID: rapid.StringMatching(`[A-Z2-7]{26}`).Draw(t, "row"), Attempt: rapid.Int64Range(1, 1000).Draw(t, "attempt"),
 		State: schema.StatePending, Tool: anyName.Draw(t, "tool"), IntentHash: rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "intent"),
