@@ -16,6 +16,21 @@
 // A request may be repeated as often as the network demands: the call key makes a repeat a replay, which the header
 // Idempotent-Replayed: true tells apart.
 //
+// # Functions
+//
+// [Direct], [Bedrock] and [AgentCore] make the handlers of Lambda functions. Each is one door, for one kind of event, chosen
+// by whoever deploys it: none looks at an event to find out which kind it is, and an event of another kind is a
+// *[ShapeError]. Where the tenant comes from differs, and is the reason why doors are functions and roles of their own:
+//
+//	door       tenant                                               who may therefore invoke it
+//	HTTP       what the authorizer verified                         the gateway
+//	Direct     the event                                            trusted backends and workflows
+//	Bedrock    a session attribute, set by the application          the agent
+//	AgentCore  a header, set by a request interceptor               the gateway
+//
+// No door takes it from what a model wrote. Bedrock and AgentCore run the tools of a [Toolset] as Answer does; Direct
+// offers the operations of the HTTP door.
+//
 // # Models
 //
 // [Toolset] turns typed tools into what a model may call: definitions with a JSON schema, and answers that tell the model

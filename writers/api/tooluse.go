@@ -85,12 +85,28 @@ func (t *Toolset) answer(ctx context.Context, s writers.Session, u ToolUse, o An
 	if err != nil {
 		return refused(u, err)
 	}
-	raw, err := tool.DoJSON(ctx, s, o.Key(u), u.Input, func(c *writers.Call) { c.Wait = o.Wait })
+	// In canonical form, since 1.0 is an integer to a model and to the schema, and not to a Go decoder.
+	input, err := canonical(u.Input)
+	if err != nil {
+		return refused(u, err)
+	}
+	raw, err := tool.DoJSON(ctx, s, o.Key(u), input, func(c *writers.Call) { c.Wait = o.Wait })
 	if err != nil && raw.Outcome == "" {
 		return refused(u, err)
 	}
 	// Beside ErrSessionMoved the effect is recorded: to the model the call went well.
 	return ToolResult{Type: "tool_result", ToolUseID: u.ID, Content: string(orNull(raw.JSON)), Outcome: raw.Outcome, Err: err}
+}
+
+func canonical(input json.RawMessage) (json.RawMessage, error) {
+	if len(input) == 0 {
+		return input, nil
+	}
+	text, err := canon.Append(nil, input)
+	if err != nil {
+		return nil, &writers.Error{Code: writers.ErrInvalid, Op: "do", Field: "input", Reason: err.Error()}
+	}
+	return text, nil
 }
 
 // check finds the tool and holds the input against its schema. Errors: writers.ErrInvalid.
