@@ -3,8 +3,11 @@ package tests_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"toolledger/internal/schema"
 	"toolledger/tests/faults"
@@ -149,4 +152,67 @@ func TestShardIsMissing(t *testing.T) {
 	g.replace(item)
 	_, err := g.ledger.Tenant("acme").Quota(t.Context())
 	g.wantCode(err, writers.ErrUnavailable)
+}
+
+// TestRejectedAfterALostAnswer: the SDK loses an answer, tries again and is rejected, its credentials having run out: what
+// the first try wrote is recognised all the same.
+func TestRejectedAfterALostAnswer(t *testing.T) {
+	t.Parallel()
+	for _, s := range scenarios {
+		switch s.name {
+		case "commit", "reserve", "takeover", "finalize", "settle late", "settle new", "release", "commit of a failed row":
+		default:
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			var writes int
+			for _, e := range requestsOf(t, s) {
+				if e.Op == "TransactWriteItems" {
+					writes++
+				}
+			}
+			g := newLedgerRig(t)
+			op := s.prepare(g)
+			last := 0
+			g.in.Set(func(e faults.Event) faults.Fault {
+				if e.Level == faults.Call && e.Op == "TransactWriteItems" {
+					last = e.N
+				}
+				switch {
+				case e.Level != faults.Try || e.Op != "TransactWriteItems" || last != writes:
+					return faults.Fault{}
+				case e.Try == 1:
+					return faults.Lose()
+				}
+				return faults.Fail(faults.Denied())
+			})
+			if err := op(t.Context()); err != nil {
+				t.Error(err)
+			}
+			s.check(g)
+			g.balanced()
+		})
+	}
+}
+
+// TestTooManyWrites: writes of the tool's own that leave no room for the shards that pay are refused in so many words.
+func TestTooManyWrites(t *testing.T) {
+	t.Parallel()
+	g := newLedgerRig(t)
+	g.plan("acme", writers.Plan{Tokens: 32, Shards: 32})
+	own := make([]types.TransactWriteItem, 90)
+	for i := range own {
+		own[i].Delete = &types.Delete{TableName: new(g.table + "-own"), Key: keyItem(schema.Key{PK: "mine", SK: fmt.Sprint(i)})}
+	}
+	g.must(g.makeTable(g.table + "-own"))
+	big := call("k", func(c *writers.Call) { c.Tokens, c.Writes = 30, own })
+	g.unchanged(func() {
+		_, err := g.session().Commit(t.Context(), big, "r")
+		if e := g.wantCode(err, writers.ErrInvalid); e.Field != "writes" {
+			t.Errorf("field %q", e.Field)
+		}
+	})
+	big.Tokens = 1
+	g.commit(g.session(), big, "r")
+	g.balanced()
 }

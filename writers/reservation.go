@@ -123,6 +123,9 @@ func (r *Reservation) sent(ctx context.Context, op string, err error, n int, gon
 	}
 	no, ok := errors.AsType[*protocol.Refused](err)
 	if !ok {
+		if row := r.s.t.l.lookAfter(ctx, err, r.row.Key); row != nil && row.Terminal() {
+			return row, false, nil
+		}
 		return nil, false, failure(ctx, op, err)
 	}
 	switch answer, i := no.Decide(); answer {

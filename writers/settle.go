@@ -82,6 +82,9 @@ func (s *settler) try(ctx context.Context, n int) (settled, error) {
 	}
 	no, ok := errors.AsType[*protocol.Refused](err)
 	if !ok {
+		if row := s.l.lookAfter(ctx, err, s.row.Key); s.recorded(row) {
+			return settled{row: row}, nil
+		}
 		return settled{}, failure(ctx, s.op, err)
 	}
 	return s.refused(ctx, no, n)

@@ -3,6 +3,7 @@ package writers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"toolledger/internal/protocol"
@@ -153,6 +154,10 @@ func (c *request) attempt(ctx context.Context, found *schema.Row, debits []schem
 	for i, w := range c.Writes {
 		tx.Add(protocol.Part{Kind: protocol.PartWrite, Index: i}, w)
 	}
+	if len(tx.Items) > protocol.MaxItems {
+		return nil, invalid(c.op, "writes", fmt.Sprintf("are %d; with the %d items of the call itself, which several quota shards pay, "+
+			"they are more than the %d that a transaction takes", len(c.Writes), len(tx.Items)-len(c.Writes), protocol.MaxItems))
+	}
 	if err := protocol.Send(ctx, c.l.db, tx); err != nil {
 		return nil, err
 	}
@@ -249,6 +254,9 @@ func (c *request) foundRow(item schema.Item) (*schema.Row, error) {
 // lost decides after an answer that says nothing: a consistent read tells whether the transaction was applied. Only an
 // absent row is sent again, with the same nonce, so that even a late arrival of the first is recognised.
 func (c *request) lost(ctx context.Context, err error) (*schema.Row, error) {
+	if row := c.l.lookAfter(ctx, err, c.key); row != nil && c.own(row) {
+		return row, nil
+	}
 	if _, ok := errors.AsType[*protocol.Unsure](err); !ok {
 		return nil, c.failed(ctx, err)
 	}
