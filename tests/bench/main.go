@@ -14,6 +14,7 @@ import (
 var benchmarks = []benchmark{
 	{"requests", []string{"commit_requests", "replay_requests", "replay_read_requests", "reserve_finalize_requests"}, requests},
 	{"units", unitNames(), units},
+	{"sweep", []string{"sweep_requests"}, sweep},
 	{"hotpath", []string{
 		"commit_cpu", "commit_allocs", "commit_bytes", "replay_cpu", "replay_read_cpu", "reserve_finalize_cpu",
 	}, hotPath},
