@@ -15,14 +15,15 @@ import (
 	"toolledger/writers"
 )
 
-// gateway turns events of an HTTP API (payload version 2.0) into requests of the handler and its answers back.
+// gateway turns events of an HTTP API or a function URL (payload version 2.0) into requests of the handler and its answers
+// back.
 type gateway struct {
 	handler http.Handler
-	claim   string
+	callers callers
 }
 
 // errShape is returned for events that are none of an HTTP API; Lambda reports it as a function error.
-var errShape = errors.New("not an event of an HTTP API, payload version 2.0: this function serves the http door only")
+var errShape = errors.New("not an event of an HTTP API, payload version 2.0: this function serves HTTP only")
 
 // handle serves one event. Errors: errShape.
 func (g gateway) handle(ctx context.Context, event json.RawMessage) (events.APIGatewayV2HTTPResponse, error) {
@@ -38,8 +39,8 @@ func (g gateway) handle(ctx context.Context, event json.RawMessage) (events.APIG
 		}
 		body = decoded
 	}
-	target := url.URL{Path: e.RawPath, RawQuery: e.RawQueryString}
-	r, err := http.NewRequestWithContext(withTenant(ctx, g.tenant(&e)), e.RequestContext.HTTP.Method, target.String(), bytes.NewReader(body))
+	target := url.URL{Path: pathOf(&e), RawQuery: e.RawQueryString}
+	r, err := http.NewRequestWithContext(context.WithValue(ctx, callerKey{}, g.callers.of(&e)), e.RequestContext.HTTP.Method, target.String(), bytes.NewReader(body))
 	if err != nil {
 		return problem(http.StatusBadRequest, writers.ErrInvalid, "the request line cannot be read"), nil
 	}
@@ -51,33 +52,37 @@ func (g gateway) handle(ctx context.Context, event json.RawMessage) (events.APIG
 	return w.event(), nil
 }
 
-// tenant is the one scalar claim that the authorizer verified; "" where there is none.
-func (g gateway) tenant(e *events.APIGatewayV2HTTPRequest) writers.TenantID {
-	if e.RequestContext.Authorizer == nil || e.RequestContext.Authorizer.JWT == nil {
-		return ""
+// pathOf is the path without the stage, which the gateway puts in front where the stage has a name.
+func pathOf(e *events.APIGatewayV2HTTPRequest) string {
+	stage := e.RequestContext.Stage
+	if stage == "" || stage == "$default" {
+		return e.RawPath
 	}
-	claim := e.RequestContext.Authorizer.JWT.Claims[g.claim]
-	if strings.HasPrefix(claim, "[") { // HTTP APIs flatten a list claim to "[a b]": several tenants are none
-		return ""
+	if rest, ok := strings.CutPrefix(e.RawPath, "/"+stage+"/"); ok {
+		return "/" + rest
 	}
-	return writers.TenantID(claim)
+	return e.RawPath
 }
 
-type tenantKey struct{}
-
-func withTenant(ctx context.Context, t writers.TenantID) context.Context {
-	return context.WithValue(ctx, tenantKey{}, t)
-}
+type callerKey struct{}
 
 var errNoTenant = errors.New("the authorizer names no tenant")
 
 // tenantOf takes the tenant from where handle put it, and from nowhere else.
 func tenantOf(r *http.Request) (writers.TenantID, error) {
-	t, _ := r.Context().Value(tenantKey{}).(writers.TenantID)
-	if t == "" {
+	c, _ := r.Context().Value(callerKey{}).(caller)
+	if c.tenant == "" {
 		return "", errNoTenant
 	}
-	return t, nil
+	return c.tenant, nil
+}
+
+// nobody is the tenant at the admin door: an administrator acts for no tenant.
+func nobody(*http.Request) (writers.TenantID, error) { return "", errNoTenant }
+
+func adminOf(r *http.Request) bool {
+	c, _ := r.Context().Value(callerKey{}).(caller)
+	return c.admin
 }
 
 // answer collects what the handler writes.

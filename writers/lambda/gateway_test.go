@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"toolledger/writers"
 )
 
 func echo(t *testing.T) gateway {
@@ -25,7 +31,9 @@ func echo(t *testing.T) gateway {
 			return
 		}
 		_, _ = io.WriteString(w, string(tenant)+":"+string(body))
-	}), "tenant"}
+	}), callers{
+		claim: "tenant", tenants: map[role]writers.TenantID{"123456789012/planner": "acme"}, admins: map[role]bool{"123456789012/ops": true},
+	}}
 }
 
 func event(body string, base64Encoded bool, claims string) json.RawMessage {
@@ -74,11 +82,165 @@ func TestGatewayRefusesOtherEvents(t *testing.T) {
 	}
 }
 
+// authorized is an event with an authorizer of the given JSON.
+func authorized(authorizer string) json.RawMessage {
+	return json.RawMessage(`{"version":"2.0","rawPath":"/x","body":"{}","requestContext":{"authorizer":` + authorizer + `,"http":{"method":"POST"}}}`)
+}
+
+func byRole(account, arn string) string {
+	return `{"iam":{"accessKey":"A","accountId":"` + account + `","callerId":"C:acme","userArn":"` + arn + `","userId":"C:acme"}}`
+}
+
+// An IAM caller is known by account and role. The session's name, which it chooses itself, makes nobody anybody.
+func TestTenantOfRoles(t *testing.T) {
+	const account = "123456789012"
+	for name, c := range map[string]struct{ authorizer, tenant string }{
+		"the role":               {byRole(account, "arn:aws:sts::123456789012:assumed-role/planner/run-7"), "acme"},
+		"another partition":      {byRole(account, "arn:aws-us-gov:sts::123456789012:assumed-role/planner/run-7"), "acme"},
+		"another session":        {byRole(account, "arn:aws:sts::123456789012:assumed-role/planner/victim"), "acme"},
+		"the name as session":    {byRole(account, "arn:aws:sts::123456789012:assumed-role/other/planner"), ""},
+		"another account":        {byRole("999999999999", "arn:aws:sts::999999999999:assumed-role/planner/x1"), ""},
+		"two accounts":           {byRole("999999999999", "arn:aws:sts::123456789012:assumed-role/planner/x1"), ""},
+		"slashes in the session": {byRole(account, "arn:aws:sts::123456789012:assumed-role/other/planner/x1"), ""},
+		"a user":                 {byRole(account, "arn:aws:iam::123456789012:user/planner"), ""},
+		"a federated user":       {byRole(account, "arn:aws:sts::123456789012:federated-user/planner"), ""},
+		"the root":               {byRole(account, "arn:aws:iam::123456789012:root"), ""},
+		"lines":                  {byRole(account, "arn:aws:sts::123456789012:assumed-role/planner/x1\\n"), ""},
+		"no ARN":                 {byRole(account, ""), ""},
+		"a claim and a role":     {`{"jwt":{"claims":{"tenant":"victim"}},"iam":{"userArn":"arn:aws:sts::123456789012:assumed-role/planner/run-7"}}`, ""},
+		"a lambda authorizer":    {`{"lambda":{"tenant":"acme"}}`, ""},
+		"an administrator":       {byRole(account, "arn:aws:sts::123456789012:assumed-role/ops/run-7"), ""},
+		"none":                   {`null`, ""},
+	} {
+		got, err := echo(t).handle(t.Context(), authorized(c.authorizer))
+		want := http.StatusForbidden
+		if c.tenant != "" {
+			want = http.StatusOK
+		}
+		if err != nil || got.StatusCode != want || c.tenant != "" && got.Body != c.tenant+":{}" {
+			t.Errorf("%s: %d %q %v", name, got.StatusCode, got.Body, err)
+		}
+	}
+}
+
+// refusing is a DynamoDB that must not be asked.
+type refusing struct {
+	writers.DynamoDB
+	t *testing.T
+}
+
+func (r refusing) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	r.t.Error("a refused request reached DynamoDB")
+	return nil, errShape
+}
+
+func (r refusing) TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	r.t.Error("a refused request reached DynamoDB")
+	return nil, errShape
+}
+
+func settings(env map[string]string) func(string) string {
+	return func(name string) string { return env[name] }
+}
+
+// served is a door as Lambda sees it.
+type served func(context.Context, json.RawMessage) (events.APIGatewayV2HTTPResponse, error)
+
+func doorOf(t *testing.T, env map[string]string) served {
+	t.Helper()
+	l, err := writers.New(refusing{t: t}, writers.Config{Table: "toolledger"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := open(settings(env), l, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle, ok := h.(func(context.Context, json.RawMessage) (events.APIGatewayV2HTTPResponse, error))
+	if !ok {
+		t.Fatalf("the door is a %T", h)
+	}
+	return handle
+}
+
+// HC74: whatever the gateway makes of a body (base64 for most content types, nothing for none) is read or refused with 400,
+// and no refusal reaches the table.
+func TestHC74Bodies(t *testing.T) {
+	d := doorOf(t, map[string]string{"DOOR": "http"})
+	bad := `{"session":"s","key":" ","tool":"t"}`
+	for name, e := range map[string]json.RawMessage{
+		"absent":                 json.RawMessage(strings.Replace(string(event("", false, `{"tenant":"acme"}`)), `"body":"",`, "", 1)),
+		"empty":                  event("", false, `{"tenant":"acme"}`),
+		"empty base64":           event("", true, `{"tenant":"acme"}`),
+		"text":                   event(bad, false, `{"tenant":"acme"}`),
+		"base64":                 event(base64.StdEncoding.EncodeToString([]byte(bad)), true, `{"tenant":"acme"}`),
+		"base64 of bytes":        event(base64.StdEncoding.EncodeToString([]byte("\xff\xfe")), true, `{"tenant":"acme"}`),
+		"not base64":             event("{}", true, `{"tenant":"acme"}`),
+		"a form":                 event(base64.StdEncoding.EncodeToString([]byte("session=s&key=k&tool=t")), true, `{"tenant":"acme"}`),
+		"base64 that is not one": event(base64.StdEncoding.EncodeToString([]byte(bad)), false, `{"tenant":"acme"}`),
+	} {
+		e = json.RawMessage(strings.Replace(string(e), `"rawQueryString":"a=b"`, `"rawQueryString":""`, 1))
+		got, err := d(t.Context(), e)
+		if err != nil || got.StatusCode != http.StatusBadRequest || !strings.Contains(got.Body, "invalid_request") {
+			t.Errorf("%s: %d %q %v", name, got.StatusCode, got.Body, err)
+		}
+	}
+}
+
+// The admin door sets plans for the roles that may, and acts for no tenant; the http door sets none for anybody.
+func TestAdminDoor(t *testing.T) {
+	env := map[string]string{"ADMIN_ROLES": `["123456789012/ops"]`, "IAM_TENANTS": `{"123456789012/ops":"acme"}`}
+	request := func(method, path, authorizer string) json.RawMessage {
+		return json.RawMessage(`{"version":"2.0","rawPath":"/prod` + path + `","body":"{\"tokens\":-1}","requestContext":{"stage":"prod","authorizer":` + authorizer +
+			`,"http":{"method":"` + method + `"}}}`)
+	}
+	ops := byRole("123456789012", "arn:aws:sts::123456789012:assumed-role/ops/ann1")
+	for _, c := range []struct {
+		door, method, path, authorizer string
+		status                         int
+	}{
+		{"admin", "PUT", "/v1/tenants/acme/plan", ops, 400}, // may, and the plan is bad
+		{"admin", "PUT", "/v1/tenants/acme/plan", byRole("123456789012", "arn:aws:sts::123456789012:assumed-role/dev/ops1"), 403},
+		{"admin", "PUT", "/v1/tenants/acme/plan", `{"jwt":{"claims":{"tenant":"acme","admin":"true"}}}`, 403},
+		{"admin", "POST", "/v1/commit", ops, 403},
+		{"admin", "GET", "/healthz", `null`, 200},
+		{"http", "PUT", "/v1/tenants/acme/plan", ops, 403},
+		{"http", "POST", "/v1/commit", ops, 400},
+	} {
+		env["DOOR"] = c.door
+		got, err := doorOf(t, env)(t.Context(), request(c.method, c.path, c.authorizer))
+		if err != nil || got.StatusCode != c.status {
+			t.Errorf("%+v: %d %q %v", c, got.StatusCode, got.Body, err)
+		}
+	}
+}
+
 // A function that is configured wrongly says what is wrong before it takes any event.
 func TestSetUpRefusesBadSettings(t *testing.T) {
-	for _, env := range []map[string]string{{}, {"LEDGER_TABLE": "t"}, {"LEDGER_TABLE": "t", "DOOR": "sniff"}, {"LEDGER_TABLE": "t", "DOOR": "bedrock"}} {
-		if _, err := setUp(t.Context(), func(name string) string { return env[name] }, slog.New(slog.DiscardHandler)); err == nil {
+	for _, env := range []map[string]string{
+		{},
+		{"LEDGER_TABLE": "t"},
+		{"LEDGER_TABLE": "t", "DOOR": "sniff"},
+		{"LEDGER_TABLE": "t", "DOOR": "bedrock"},
+		{"LEDGER_TABLE": "t", "DOOR": "agentcore"},
+		{"LEDGER_TABLE": "t", "DOOR": "http", "LEDGER_SKEW": "2"},
+		{"LEDGER_TABLE": "t", "DOOR": "http", "IAM_TENANTS": `{"planner":"acme"}`},
+		{"LEDGER_TABLE": "t", "DOOR": "http", "IAM_TENANTS": `{"123456789012/planner":""}`},
+		{"LEDGER_TABLE": "t", "DOOR": "http", "IAM_TENANTS": `{"123456789012/p":"acme","123456789012/p":"victim"}`},
+		{"LEDGER_TABLE": "t", "DOOR": "http", "IAM_TENANTS": `["123456789012/p"]`},
+		{"LEDGER_TABLE": "t", "DOOR": "http", "IAM_TENANTS": `{"123456789012/*":"acme"}`},
+		{"LEDGER_TABLE": "t", "DOOR": "admin"},
+		{"LEDGER_TABLE": "t", "DOOR": "admin", "ADMIN_ROLES": `[]`},
+		{"LEDGER_TABLE": "t", "DOOR": "admin", "ADMIN_ROLES": `["ops"]`},
+	} {
+		if _, err := setUp(t.Context(), settings(env), slog.New(slog.DiscardHandler)); err == nil {
 			t.Errorf("%v was accepted", env)
+		}
+	}
+	for _, door := range []string{"http", "direct", "admin"} {
+		env := map[string]string{"LEDGER_TABLE": "t", "DOOR": door, "ADMIN_ROLES": `["123456789012/ops"]`, "AWS_REGION": "us-east-1"}
+		if _, err := setUp(t.Context(), settings(env), slog.New(slog.DiscardHandler)); err != nil {
+			t.Errorf("%s: %v", door, err)
 		}
 	}
 }

@@ -1,18 +1,33 @@
 // Lambda is the ledger's writer as a Lambda function: one binary, one function and role per door. DOOR says which; an
 // event of another shape is refused, never guessed at.
 //
-//	DOOR                  required: http
+//	DOOR                  required: http, direct or admin
 //	LEDGER_TABLE          required: the ledger table
 //	LEDGER_CONTROL_TABLE  the control table; default: LEDGER_TABLE and "-control"
 //	LEDGER_KEEP           how long ended calls are remembered, as 720h; default: 30 days
 //	LEDGER_SKEW           how far apart clocks may be, as 2m; default: 2 minutes
-//	TENANT_CLAIM          the JWT claim that names the tenant; default: tenant
+//	TENANT_CLAIM          http: the JWT claim that names the tenant; default: tenant
+//	IAM_TENANTS           http: tenants of IAM callers, as {"123456789012/planner":"acme"}; default: they have none
+//	ADMIN_ROLES           admin, required: who may set plans, as ["123456789012/ops"]
 //	LOG_LEVEL             debug, info, warn or error; default: info
 //
 // LEDGER_KEEP and LEDGER_SKEW must be those of the sweeper. Endpoints and credentials are the SDK's own variables.
+//
+// The doors:
+//
+//   - http takes requests from an HTTP API or a function URL. A JWT's claim or the role of an IAM caller says who the tenant
+//     is; a role is account and name, never the name of the session, which callers choose.
+//   - direct takes {"op":"reserve","tenant":…} from backends and Step Functions; see api.Direct. Whoever may invoke the function
+//     may name any tenant.
+//   - admin takes PUT /v1/tenants/{tenant}/plan from IAM callers in ADMIN_ROLES, and acts for no tenant itself. Its role is
+//     the only one that needs to write the control table.
+//
+// Bedrock agents and AgentCore gateways call tools, and tools are the user's own code: their doors are handlers that a
+// program of the user's passes to lambda.Start (api.Bedrock, api.AgentCore); examples/tickets is such a program.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +78,7 @@ func duration(getenv func(string) string, name string) (time.Duration, error) {
 	return d, nil
 }
 
-// setUp makes the handler of the configured door.
+// setUp reads the settings and makes the handler. It makes no request.
 func setUp(ctx context.Context, getenv func(string) string, logger *slog.Logger) (any, error) {
 	table := getenv("LEDGER_TABLE")
 	if table == "" {
@@ -87,20 +102,40 @@ func setUp(ctx context.Context, getenv func(string) string, logger *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
+	return open(getenv, ledger, logger)
+}
+
+// open makes the handler of the configured door.
+func open(getenv func(string) string, ledger *writers.Ledger, logger *slog.Logger) (any, error) {
+	who := callers{claim: cmp.Or(getenv("TENANT_CLAIM"), "tenant")}
+	var err error
 	switch door := getenv("DOOR"); door {
 	case "http":
-		claim := getenv("TENANT_CLAIM")
-		if claim == "" {
-			claim = "tenant"
+		if who.tenants, err = readTenants("IAM_TENANTS", getenv("IAM_TENANTS")); err != nil {
+			return nil, err
 		}
 		h, err := api.NewHandler(ledger, api.HandlerConfig{Tenant: tenantOf, Logger: logger})
 		if err != nil {
 			return nil, err
 		}
-		return gateway{h, claim}.handle, nil
-	case "bedrock", "agentcore", "direct", "admin":
-		return nil, fmt.Errorf("%w: %s is not built yet", errDoor, door)
+		return gateway{h, who}.handle, nil
+	case "admin":
+		if who.admins, err = readRoles("ADMIN_ROLES", getenv("ADMIN_ROLES")); err != nil {
+			return nil, err
+		}
+		if len(who.admins) == 0 {
+			return nil, fmt.Errorf("%w ADMIN_ROLES is required", errSetting)
+		}
+		h, err := api.NewHandler(ledger, api.HandlerConfig{Tenant: nobody, Admin: adminOf, Logger: logger})
+		if err != nil {
+			return nil, err
+		}
+		return gateway{h, who}.handle, nil
+	case "direct":
+		return api.Direct(ledger), nil
+	case "bedrock", "agentcore":
+		return nil, fmt.Errorf("%w: %s calls tools, which are your own code: pass its handler of package api to lambda.Start", errDoor, door)
 	default:
-		return nil, fmt.Errorf("%w %q: DOOR must be http", errDoor, door)
+		return nil, fmt.Errorf("%w %q: DOOR must be http, direct or admin", errDoor, door)
 	}
 }
