@@ -45,11 +45,15 @@ func readFormat(v Value, to *int64) string {
 // DecodeRow reads a whole ledger row. Errors: *DecodeError.
 func DecodeRow(fields Fields) (*Row, error) { return decodeRow(fields, true) }
 
-// DecodePending reads what the sparse index has of a row; the intent hash and the result are not there. Errors: *DecodeError.
+// DecodePending reads what the sparse index has of a row: of a pending one, since it holds no others; the intent hash and
+// the result are not there. Errors: *DecodeError.
 func DecodePending(fields Fields) (*Row, error) { return decodeRow(fields, false) }
 
 func decodeRow(fields Fields, whole bool) (*Row, error) {
 	r := &Row{}
+	if !whole {
+		r.State = StatePending
+	}
 	var format int64
 	if err := decode(fields, func(name string, v Value) string {
 		if name == AFormat {

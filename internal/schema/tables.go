@@ -7,10 +7,11 @@ import (
 )
 
 // PendingProjection lists what the sparse index holds beside the keys: all that expiring a row or asking a verifier needs.
+// DynamoDB takes 20 names at most. The state is not among them: only pending rows are in the index.
 func PendingProjection() []string {
 	return []string{
-		AFormat, ARowID, AVersion, AAttempt, AState, ATool, ASession, AScope, AIdempotent, AVerifier, AHorizon, AKeep, ALookup,
-		AReserved, ADebits, ASweepAt, AHeld, ACreatedAt, AUpdatedAt, AUnverified,
+		AFormat, ARowID, AVersion, AAttempt, ATool, ASession, AScope, AIdempotent, AVerifier, AHorizon, AKeep, ALookup,
+		AReserved, ADebits, ASweepAt, AHeld, ACreatedAt, AUpdatedAt, AReservedAt, AUnverified,
 	}
 }
 
