@@ -327,7 +327,7 @@ func FuzzDecode(f *testing.F) {
 			names = append(names, name)
 		}
 	}
-	for i := range len(names) {
+	for i := range names {
 		f.Add(uint16(i), uint8(i), "1", []byte{1})
 	}
 	f.Add(uint16(3), uint8(1), "1e3", []byte("x"))

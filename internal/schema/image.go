@@ -28,7 +28,7 @@ func (im Image) ReadRow(r *Row, key Key, id *ItemID) error {
 	var format int64
 	for i := range im {
 		a := &im[i]
-		rule := ""
+		var rule string
 		if a.Name == AFormat {
 			rule = readFormat(a.Value, &format)
 		} else {
