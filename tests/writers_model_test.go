@@ -403,11 +403,11 @@ func (w *modelRun) onHold(name string, proc int, h *modelHold) {
 	now := w.now(h.proc)
 	switch name {
 	case "resume":
-		real, err := w.ledgers[proc].Tenant(writers.TenantID(h.model.Tenant)).Resume(h.real.Token())
+		resumed, err := w.ledgers[proc].Tenant(writers.TenantID(h.model.Tenant)).Resume(h.real.Token())
 		w.must(err)
 		w.logf("p%d resume %s/%d", proc, h.real.RowID, h.real.Attempt)
-		w.holds = append(w.holds, &modelHold{real, new(*h.model), proc})
-		w.checkHold(real, h.model)
+		w.holds = append(w.holds, &modelHold{resumed, new(*h.model), proc})
+		w.checkHold(resumed, h.model)
 	case "finalize":
 		charged := max(0, h.model.Tokens+pick(w, "charge", int64(0), 0, -1, -5, 3, 50, 200))
 		result := pick(w, "result", `"r"`, `[1, 2]`)

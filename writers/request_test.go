@@ -107,8 +107,11 @@ func TestHandlesRefused(t *testing.T) {
 		code  Code
 		field string
 	}{
-		{Session{}, ErrInvalid, "tenant"}, {l.Tenant("").Session("s"), ErrMissingTenant, "tenant"}, {l.Tenant("a#b").Session("s"), ErrInvalid, "tenant"},
-		{l.Tenant("a").Session(""), ErrInvalid, "session"}, {l.Tenant("a").Session("a\nb"), ErrInvalid, "session"},
+		{Session{}, ErrInvalid, "tenant"},
+		{l.Tenant("").Session("s"), ErrMissingTenant, "tenant"},
+		{l.Tenant("a#b").Session("s"), ErrInvalid, "tenant"},
+		{l.Tenant("a").Session(""), ErrInvalid, "session"},
+		{l.Tenant("a").Session("a\nb"), ErrInvalid, "session"},
 	} {
 		for name, err := range map[string]error{
 			"commit":  second(tt.s.Commit(t.Context(), call, 1)),
@@ -166,8 +169,14 @@ func TestSameTable(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{"ledger", "ledger", true}, {arn, "ledger", true}, {"ledger", arn, true}, {arn, arn, true}, {"ledger", "ledger2", false},
-		{arn + "2", "ledger", false}, {"my-ledger", "ledger", false}, {"Ledger", "ledger", false},
+		{"ledger", "ledger", true},
+		{arn, "ledger", true},
+		{"ledger", arn, true},
+		{arn, arn, true},
+		{"ledger", "ledger2", false},
+		{arn + "2", "ledger", false},
+		{"my-ledger", "ledger", false},
+		{"Ledger", "ledger", false},
 	} {
 		if sameTable(tt.a, tt.b) != tt.same {
 			t.Errorf("%s and %s: not %v", tt.a, tt.b, tt.same)

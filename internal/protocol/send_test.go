@@ -74,7 +74,7 @@ var (
 
 // decide is Decide written the other way round: for each answer, from the one that is believed last.
 func decide(kinds []Kind, codes []string) Answer {
-	any := func(kind Kind, want ...string) bool {
+	has := func(kind Kind, want ...string) bool {
 		for i := range kinds {
 			if (kind < 0 || kinds[i] == kind) && slices.Contains(want, codes[i]) {
 				return true
@@ -84,21 +84,21 @@ func decide(kinds []Kind, codes []string) Answer {
 	}
 	contended := []string{"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"}
 	answer := Broken
-	if any(-1, contended...) && !any(-1, "ConditionalCheckFailed", "ValidationError", "ItemCollectionSizeLimitExceeded", "FromTheFuture") {
+	if has(-1, contended...) && !has(-1, "ConditionalCheckFailed", "ValidationError", "ItemCollectionSizeLimitExceeded", "FromTheFuture") {
 		answer = Contended
 	}
 	for _, later := range []struct {
 		kind   Kind
 		answer Answer
 	}{{PartSession, SessionRefused}, {PartQuota, QuotaRefused}, {PartPlan, PlanRefused}, {PartGrant, GrantRefused}, {PartWrite, WriteRefused}, {PartOriginal, OriginalRefused}} {
-		if any(later.kind, "ConditionalCheckFailed") {
+		if has(later.kind, "ConditionalCheckFailed") {
 			answer = later.answer
 		}
 	}
-	if any(PartRow, contended...) {
+	if has(PartRow, contended...) {
 		answer = Contended
 	}
-	if any(PartRow, "ConditionalCheckFailed") {
+	if has(PartRow, "ConditionalCheckFailed") {
 		answer = RowRefused
 	}
 	return answer

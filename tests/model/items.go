@@ -249,6 +249,25 @@ func (r *Row) item(k ItemKey) Item {
 	it.str("trace", c.Trace)
 	it.str("lookup", c.Lookup)
 	it.num("reservedTokens", c.Tokens)
+	if c.Compensates != nil {
+		it.str("compensates", c.Compensates.name())
+		it.flag("refundOriginal", c.Refund)
+	}
+	r.ended(it)
+	it.millis("createdAt", r.created)
+	it.millis("updatedAt", r.updated)
+	it.millis("reservedAt", r.reserved)
+	it.millis("deadline", r.Deadline)
+	it.millis("lastDeadline", r.LastDeadline)
+	it.str("pendingBucket", r.bucket)
+	it.millis("sweepAt", r.sweepAt)
+	it.flag("held", r.Held)
+	it.num("expiresAt", r.expires)
+	return it
+}
+
+// ended renders how attempts of the row ended.
+func (r *Row) ended(it Item) {
 	it.num("chargedTokens", r.Charged)
 	it.num("shortfall", r.shortfall)
 	if len(r.debits) > 0 {
@@ -263,26 +282,12 @@ func (r *Row) item(k ItemKey) Item {
 		it["suspects"] = "SS:" + strings.Join(slices.Sorted(maps.Keys(r.suspects)), ",")
 	}
 	it.num("appliedAttempt", r.AppliedAttempt)
-	it.millis("createdAt", r.created)
-	it.millis("updatedAt", r.updated)
-	it.millis("reservedAt", r.reserved)
-	it.millis("deadline", r.Deadline)
-	it.millis("lastDeadline", r.LastDeadline)
-	it.str("pendingBucket", r.bucket)
-	it.millis("sweepAt", r.sweepAt)
-	it.flag("held", r.Held)
 	it.str("settledBy", r.settledBy)
 	it.str("settledFrom", r.settledFrom)
 	it.str("by", r.by)
 	it.str("why", r.why)
-	it.num("expiresAt", r.expires)
-	if c.Compensates != nil {
-		it.str("compensates", c.Compensates.name())
-		it.flag("refundOriginal", c.Refund)
-	}
 	it.str("compensatedBy", r.CompensatedBy)
 	it.millis("compensatedAt", r.CompensatedAt)
-	return it
 }
 
 // intentOf is the hash of tool and arguments; the model's arguments are canonical as they are.

@@ -103,7 +103,7 @@ func (m *Model) pay(now time.Time, c Call, back Debits) (Debits, *Answer) {
 	period := PeriodOf(t.plan.Kind, now)
 	m.create(now, c.Tenant, period)
 	shards := t.current(period)
-	if seen := m.Table[c.rowKey(c.Key)]; m.isNew(c, seen) {
+	if seen := m.Table[c.rowKey(c.Key)]; m.isNew(seen) {
 		debits := seen.debits()
 		m.checkPaid(c, period, debits, back)
 		return debits, nil
@@ -123,8 +123,8 @@ func (m *Model) pay(now time.Time, c Call, back Debits) (Debits, *Answer) {
 	return nil, nil // it could be paid: something else must have refused the call
 }
 
-// isNew tells whether the table has a row that this very call wrote.
-func (m *Model) isNew(c Call, seen Item) bool {
+// isNew tells whether the table has a row that the call wrote which is asked about.
+func (m *Model) isNew(seen Item) bool {
 	holder := seen.text("holder")
 	return holder != "" && !m.ids[holder]
 }
