@@ -43,19 +43,17 @@ type request struct {
 }
 
 // newRequest checks c. Errors: ErrInvalid, ErrMissingTenant.
-func (s Session) newRequest(op string, c Call) (request, error) {
-	key, err := s.checkKey(op, c.Key)
-	if err != nil {
-		return request{}, err
+func (s Session) newRequest(op string, c Call) (r request, err error) {
+	r = request{Call: c, op: op, s: s, l: s.t.l, nonce: rand.Text()}
+	if r.key, err = s.checkKey(op, c.Key); err != nil {
+		return r, err
 	}
-	r := request{Call: c, op: op, s: s, l: s.t.l, key: key}
 	if err := r.check(); err != nil {
-		return request{}, err
+		return r, err
 	}
 	if r.intent, err = canon.HashArgs(c.Tool, c.Args); err != nil {
-		return request{}, invalidID(op, err)
+		return r, invalidID(op, err)
 	}
-	r.nonce = rand.Text()
 	return r, nil
 }
 
