@@ -95,10 +95,10 @@ func (rc *rowChange) replaced() *breach {
 	switch {
 	case !was.Terminal():
 		return &breach{"a pending row is never replaced", aRowID | aState}
-	case was.ExpiresAt.IsZero() || was.ExpiresAt.Unix() >= is.CreatedAt.Unix():
+	case was.ExpiresAt.IsZero() || was.ExpiresAt.Unix() >= is.UpdatedAt.Unix(): // a late settlement keeps its reservation's createdAt
 		return &breach{"a row is replaced only after it expired", aRowID | aExpiresAt}
 	}
-	rc.archived("replaced", is.CreatedAt)
+	rc.archived("replaced", is.UpdatedAt)
 	return rc.inserted()
 }
 

@@ -48,6 +48,7 @@ func transitions() []transition {
 	settledNew := func(r *schema.Row) {
 		finalize(20)(r)
 		r.SettledFrom, r.Attempt, r.AppliedAttempt = testRow, 3, 3
+		r.CreatedAt = t0 // of the reservation that it ends, long before the row that it is written over expired
 	}
 	commit := func(r *schema.Row) { finalize(20)(r); r.LastDeadline = time.Time{} }
 	endings := aDeadline | aSweepAt
