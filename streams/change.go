@@ -96,24 +96,69 @@ func ImageOf(item map[string]dynamodbtypes.AttributeValue) Image {
 // ChangeOf makes a Change of a record that a DynamoDB Streams client returned; stream is the stream's ARN. A record
 // without content comes with Err set.
 func ChangeOf(stream string, r *streamtypes.Record) Change {
-	c := Change{Op: string(r.EventName), Stream: stream, record: r}
+	var conv recordConverter
+	var c Change
+	conv.convert(stream, r, &c)
+	return c
+}
+
+// recordConverter converts one record after the other into the same memory: a Change is valid until the next one.
+type recordConverter struct {
+	old, new Image
+	maps     mapPool
+}
+
+func (v *recordConverter) convert(stream string, r *streamtypes.Record, c *Change) {
+	*c = Change{Op: string(r.EventName), Stream: stream, record: r}
+	v.maps.reset()
 	if id := r.UserIdentity; id != nil {
 		c.TTL = id.Type != nil && *id.Type == ttlType && id.PrincipalId != nil && *id.PrincipalId == ttlPrincipal
 	}
 	d := r.Dynamodb
 	if d == nil {
 		c.Err = &UnreadableError{Rule: "the record has no content"}
-		return c
+		return
 	}
 	if d.SequenceNumber != nil {
 		c.Sequence = *d.SequenceNumber
 	}
 	if d.ApproximateCreationDateTime != nil {
-		c.Time = d.ApproximateCreationDateTime.UTC()
+		c.Time = plausible(d.ApproximateCreationDateTime.UTC())
 	}
-	c.Keys = schema.Key{PK: stringOf(d.Keys[schema.PK]), SK: stringOf(d.Keys[schema.SK])}
-	c.Old, c.New = streamImage(d.OldImage), streamImage(d.NewImage)
-	return c
+	c.Keys = recordKeys(r)
+	if d.OldImage != nil {
+		v.old = v.image(v.old, d.OldImage)
+		c.Old = v.old
+	}
+	if d.NewImage != nil {
+		v.new = v.image(v.new, d.NewImage)
+		c.New = v.new
+	}
+}
+
+func recordKeys(r *streamtypes.Record) schema.Key {
+	if r.Dynamodb == nil {
+		return schema.Key{}
+	}
+	return schema.Key{PK: stringOf(r.Dynamodb.Keys[schema.PK]), SK: stringOf(r.Dynamodb.Keys[schema.SK])}
+}
+
+// mapPool lends maps that are all given back at once.
+type mapPool struct {
+	maps []map[string]schema.Value
+	lent int
+}
+
+func (p *mapPool) reset() { p.lent = 0 }
+
+func (p *mapPool) get() map[string]schema.Value {
+	if p.lent == len(p.maps) {
+		p.maps = append(p.maps, make(map[string]schema.Value))
+	}
+	m := p.maps[p.lent]
+	p.lent++
+	clear(m)
+	return m
 }
 
 // A removal by time to live is told by who did it. Streams of global tables show that in the removing Region only.
@@ -129,49 +174,49 @@ func stringOf(av streamtypes.AttributeValue) string {
 	return ""
 }
 
-func streamImage(item map[string]streamtypes.AttributeValue) Image {
-	if item == nil {
-		return nil
+func (v *recordConverter) image(im Image, item map[string]streamtypes.AttributeValue) Image {
+	if im == nil {
+		im = make(Image, 0, max(len(item), 48))
 	}
-	im := make(Image, 0, len(item))
+	im = im[:0]
 	for name, av := range item {
-		im = append(im, Attr{Name: name, Value: streamValue(av)})
+		im = append(im, Attr{Name: name, Value: v.value(av)})
 	}
 	return im
 }
 
-// streamValue turns a value of the Streams client, whose types are not those of the DynamoDB client, into a schema.Value.
+// value turns a value of the Streams client, whose types are not those of the DynamoDB client, into a schema.Value.
 // What no item of ours holds becomes TypeOther with a text that differs where the values do.
-func streamValue(av streamtypes.AttributeValue) schema.Value {
-	switch v := av.(type) {
+func (v *recordConverter) value(av streamtypes.AttributeValue) schema.Value {
+	switch a := av.(type) {
 	case *streamtypes.AttributeValueMemberS:
-		return schema.Value{Type: schema.TypeString, Text: v.Value}
+		return schema.Value{Type: schema.TypeString, Text: a.Value}
 	case *streamtypes.AttributeValueMemberN:
-		return schema.Value{Type: schema.TypeNumber, Text: v.Value}
+		return schema.Value{Type: schema.TypeNumber, Text: a.Value}
 	case *streamtypes.AttributeValueMemberB:
-		return schema.Value{Type: schema.TypeBinary, Data: v.Value}
+		return schema.Value{Type: schema.TypeBinary, Data: a.Value}
 	case *streamtypes.AttributeValueMemberBOOL:
-		return schema.Value{Type: schema.TypeBool, Bool: v.Value}
+		return schema.Value{Type: schema.TypeBool, Bool: a.Value}
 	case *streamtypes.AttributeValueMemberSS:
-		return schema.Value{Type: schema.TypeStringSet, Set: v.Value}
+		return schema.Value{Type: schema.TypeStringSet, Set: a.Value}
 	case *streamtypes.AttributeValueMemberM:
-		m := make(map[string]schema.Value, len(v.Value))
-		for name, inner := range v.Value {
-			m[name] = streamValue(inner)
+		m := v.maps.get()
+		for name, inner := range a.Value {
+			m[name] = v.value(inner)
 		}
 		return schema.Value{Type: schema.TypeMap, Map: m}
 	case *streamtypes.AttributeValueMemberNS:
-		return otherSet("NS", v.Value)
+		return otherSet("NS", a.Value)
 	case *streamtypes.AttributeValueMemberBS:
-		texts := make([]string, len(v.Value))
-		for i, b := range v.Value {
+		texts := make([]string, len(a.Value))
+		for i, b := range a.Value {
 			texts[i] = base64.StdEncoding.EncodeToString(b)
 		}
 		return otherSet("BS", texts)
 	case *streamtypes.AttributeValueMemberL:
-		inner := make(map[string]schema.Value, len(v.Value))
-		for i, e := range v.Value {
-			inner[strconv.Itoa(i)] = streamValue(e)
+		inner := v.maps.get()
+		for i, e := range a.Value {
+			inner[strconv.Itoa(i)] = v.value(e)
 		}
 		return schema.Value{Text: "L", Map: inner}
 	case *streamtypes.AttributeValueMemberNULL:

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
+
 	"toolledger/internal/schema"
 	"toolledger/metrics"
 	"toolledger/streams/events"
@@ -64,6 +66,19 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 func (c *Consumer) HandleRecords(ctx context.Context, changes []Change) (done int, err error) {
 	r := c.newRun(len(changes))
 	err = r.all(ctx, len(changes), func(i int) *Change { return &changes[i] })
+	c.count(ctx, r.data, r.done)
+	return r.done, err
+}
+
+// handleStream is HandleRecords for records as a client of the stream decoded them.
+func (c *Consumer) handleStream(ctx context.Context, stream string, records []streamtypes.Record) (done int, err error) {
+	var conv recordConverter
+	var change Change
+	r := c.newRun(len(records))
+	err = r.all(ctx, len(records), func(i int) *Change {
+		conv.convert(stream, &records[i], &change)
+		return &change
+	})
 	c.count(ctx, r.data, r.done)
 	return r.done, err
 }

@@ -42,16 +42,16 @@ func splitBatch(batch string) ([]string, error) {
 type recordDecoder struct {
 	sc       scanner
 	old, new Image
-	data     []byte                    // of binary values
-	maps     []map[string]schema.Value // of documents
-	used     int                       // of maps
+	data     []byte  // of binary values
+	maps     mapPool // of documents
 }
 
 // decode reads one record. What is wrong with it is in Change.Err; its sequence number is there even then, if it has one.
 func (d *recordDecoder) decode(record string, c *Change) {
 	*c = Change{text: record}
 	d.sc = scanner{s: record}
-	d.data, d.used = d.data[:0], 0
+	d.data = d.data[:0]
+	d.maps.reset()
 	err := d.sc.object(func(name string) error { return d.member(name, c) })
 	if err == nil && d.sc.peek() != 0 {
 		err = errSyntax
@@ -292,24 +292,13 @@ func (d *recordDecoder) boolean() (bool, error) {
 }
 
 func (d *recordDecoder) document(depth int) (map[string]schema.Value, error) {
-	m := d.newMap()
+	m := d.maps.get()
 	err := d.sc.object(func(name string) error {
 		v, err := d.value(depth + 1)
 		m[name] = v
 		return err
 	})
 	return m, err
-}
-
-// newMap returns an empty map, one of an earlier record where there is one.
-func (d *recordDecoder) newMap() map[string]schema.Value {
-	if d.used == len(d.maps) {
-		d.maps = append(d.maps, make(map[string]schema.Value))
-	}
-	m := d.maps[d.used]
-	d.used++
-	clear(m)
-	return m
 }
 
 // salvage looks in a record that could not be decoded for what it takes to report it: sequence number, keys, stream.

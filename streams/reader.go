@@ -25,6 +25,7 @@ type shardReader struct {
 	renewed  time.Time // when the lease was last written
 	iterator string    // "": none, get one
 	horizon  bool      // what comes after the checkpoint is lost: begin with what is still there
+	ahead    chan page // the next page, on its way; nil: none is
 	failed   backoff
 	idle     backoff
 }
@@ -43,6 +44,14 @@ func (r *shardReader) read(ctx context.Context) error {
 		return err
 	}
 	defer r.release(ctx)
+	reading, cancel := context.WithCancel(ctx)
+	defer r.discard()
+	defer cancel()
+	return r.follow(reading)
+}
+
+// follow reads page by page.
+func (r *shardReader) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := r.insist(ctx, func() error { return r.next(ctx) })
 		ended := errors.Is(err, errEnd)
@@ -109,7 +118,16 @@ func (r *shardReader) checkParent(ctx context.Context) error {
 	return r.announceGap(ctx, r.parent, p.checkpoint)
 }
 
-// next reads one page and hands it on.
+// page is one answer of the stream.
+type page struct {
+	records []streamtypes.Record
+	next    string // iterator behind it; "": the shard ends here
+	err     error
+	asked   uint64        // what Drain had asked for before the page was requested
+	asks    chan struct{} // closed when Drain asks for more
+}
+
+// next reads one page and hands it on. While the stream has more the following page is requested meanwhile.
 func (r *shardReader) next(ctx context.Context) error {
 	if err := r.renew(ctx); err != nil {
 		return err
@@ -119,31 +137,73 @@ func (r *shardReader) next(ctx context.Context) error {
 			return err
 		}
 	}
-	r.p.mu.Lock()
-	asked, asks := r.p.asked, r.p.asks
-	r.p.mu.Unlock()
-	limit := int32(pageRecords)
-	out, err := r.p.cfg.Streams.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: &r.iterator, Limit: &limit})
-	if err != nil {
-		return r.readFailed(ctx, err)
+	pg := r.page(ctx)
+	if pg.err != nil {
+		return r.readFailed(ctx, pg.err)
 	}
-	changes := r.changes(out.Records)
-	if len(changes) > 0 {
-		if err := r.process(ctx, changes); err != nil {
+	records := relevant(pg.records)
+	if len(records) > 0 {
+		if pg.next != "" {
+			r.request(ctx, pg.next)
+		}
+		if err := r.process(ctx, records); err != nil {
+			r.discard()
 			r.iterator = "" // the rest of the page is read again from the checkpoint
 			return err
 		}
 		r.idle.reset()
 	}
-	r.advanced(asked, len(changes) == 0)
-	if out.NextShardIterator == nil || *out.NextShardIterator == "" {
+	r.advanced(pg.asked, len(records) == 0)
+	if pg.next == "" {
 		return errEnd
 	}
-	r.iterator = *out.NextShardIterator
-	if len(changes) == 0 {
-		sleep(ctx, r.idle.next(), asks)
+	r.iterator = pg.next
+	if len(records) == 0 {
+		sleep(ctx, r.idle.next(), pg.asks)
 	}
 	return nil
+}
+
+// request asks for a page in the background; page or discard takes the answer.
+func (r *shardReader) request(ctx context.Context, iterator string) {
+	ahead := make(chan page, 1)
+	r.ahead = ahead
+	go func() { ahead <- r.fetch(ctx, iterator) }()
+}
+
+// page is the page at the iterator, which may have been requested already.
+func (r *shardReader) page(ctx context.Context) page {
+	if r.ahead == nil {
+		return r.fetch(ctx, r.iterator)
+	}
+	pg := <-r.ahead
+	r.ahead = nil
+	return pg
+}
+
+// discard waits for a page that nobody wants any more.
+func (r *shardReader) discard() {
+	if r.ahead != nil {
+		<-r.ahead
+		r.ahead = nil
+	}
+}
+
+func (r *shardReader) fetch(ctx context.Context, iterator string) (pg page) {
+	r.p.mu.Lock()
+	pg.asked, pg.asks = r.p.asked, r.p.asks
+	r.p.mu.Unlock()
+	limit := int32(pageRecords)
+	out, err := r.p.cfg.Streams.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: &iterator, Limit: &limit})
+	if err != nil {
+		pg.err = err
+		return pg
+	}
+	pg.records = out.Records
+	if out.NextShardIterator != nil {
+		pg.next = *out.NextShardIterator
+	}
+	return pg
 }
 
 // readFailed deals with an iterator that leads nowhere any more.
@@ -214,33 +274,31 @@ func (r *shardReader) announceGap(ctx context.Context, shard, after string) erro
 	return r.p.consumer.announce(ctx, ev)
 }
 
-// changes decodes a page up to its last record that is not of pollers' own doing. A page of leases alone is an empty one:
-// a checkpoint that moved for it would be written, and be the next record, for ever.
-func (r *shardReader) changes(records []streamtypes.Record) []Change {
-	changes, n := make([]Change, len(records)), 0
-	for i := range records {
-		changes[i] = ChangeOf(r.p.cfg.StreamARN, &records[i])
-		if id, err := schema.ParseKey(changes[i].Keys); err != nil || id.Kind != schema.KindLease {
-			n = i + 1
+// relevant is a page up to its last record that is not of pollers' own doing. A page of leases alone is an empty one: a
+// checkpoint that moved for it would be written, and be the next record, for ever.
+func relevant(page []streamtypes.Record) []streamtypes.Record {
+	for n := len(page); n > 0; n-- {
+		if id, err := schema.ParseKey(recordKeys(&page[n-1])); err != nil || id.Kind != schema.KindLease {
+			return page[:n]
 		}
 	}
-	return changes[:n]
+	return nil
 }
 
 // process hands records to the consumer until all are out, and moves the checkpoint behind those that are.
-func (r *shardReader) process(ctx context.Context, changes []Change) error {
-	for len(changes) > 0 {
-		done, err := r.handle(ctx, changes)
+func (r *shardReader) process(ctx context.Context, records []streamtypes.Record) error {
+	for len(records) > 0 {
+		done, err := r.handle(ctx, records)
 		if done > 0 {
-			r.progress.checkpoint, r.horizon = changes[done-1].Sequence, false
-			changes = changes[done:]
+			r.progress.checkpoint, r.horizon = sequenceOf(&records[done-1]), false
+			records = records[done:]
 			r.renewed = time.Time{}
 			r.failed.reset()
 		}
 		if err := r.renew(ctx); err != nil {
 			return err
 		}
-		if len(changes) == 0 {
+		if len(records) == 0 {
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -251,11 +309,18 @@ func (r *shardReader) process(ctx context.Context, changes []Change) error {
 	return nil
 }
 
+func sequenceOf(r *streamtypes.Record) string {
+	if r.Dynamodb == nil || r.Dynamodb.SequenceNumber == nil {
+		return ""
+	}
+	return *r.Dynamodb.SequenceNumber
+}
+
 // handle gives the consumer as long as the lease surely lasts.
-func (r *shardReader) handle(ctx context.Context, changes []Change) (int, error) {
+func (r *shardReader) handle(ctx context.Context, records []streamtypes.Record) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.p.cfg.Lease/2)
 	defer cancel()
-	return r.p.consumer.HandleRecords(ctx, changes)
+	return r.p.consumer.handleStream(ctx, r.p.cfg.StreamARN, records)
 }
 
 // renew writes progress and lease where there is something new to write, or a third of the lease is over. It does so also
