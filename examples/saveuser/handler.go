@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -34,23 +36,27 @@ type request struct {
 	User    User   `json:"args"`
 }
 
+// answer is what either door answers. Status is an HTTP status, also where there is no HTTP.
+type answer struct {
+	Status   int      `json:"status"`
+	User     *User    `json:"user,omitempty"`
+	Replayed bool     `json:"replayed,omitempty"`
+	Code     string   `json:"code,omitempty"` // of a refusal
+	Error    string   `json:"error,omitempty"`
+	Differs  []string `json:"differs,omitempty"`
+	ResetsAt string   `json:"resets_at,omitempty"`
+}
+
 type handler struct {
 	ledger *writers.Ledger
 	users  string // name of the users table
 }
 
-func (h *handler) handle(ctx context.Context, e events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-	tenant, ok := tenantOf(e)
-	if !ok {
-		return reply(http.StatusForbidden, answer{Error: "the token names no tenant"})
-	}
-	var in request
-	if err := json.Unmarshal([]byte(e.Body), &in); err != nil {
-		return reply(http.StatusBadRequest, answer{Error: "the body is not a valid request"})
-	}
+// save creates the user. An error says nothing about the request: the caller tries again with the same key.
+func (h *handler) save(ctx context.Context, tenant writers.TenantID, in request) (answer, error) {
 	item, err := attributevalue.MarshalMap(in.User)
 	if err != nil {
-		return reply(http.StatusBadRequest, answer{Error: "the user cannot be stored"})
+		return answer{Status: http.StatusBadRequest, Code: string(writers.ErrInvalid), Error: "the user cannot be stored"}, nil
 	}
 	create := types.TransactWriteItem{Put: &types.Put{
 		TableName:                &h.users,
@@ -65,10 +71,76 @@ func (h *handler) handle(ctx context.Context, e events.APIGatewayV2HTTPRequest) 
 	if err != nil {
 		return refusal(err)
 	}
-	return reply(http.StatusOK, answer{User: &got.Value, Replayed: got.Outcome == writers.OutcomeReplayed})
+	return answer{Status: http.StatusOK, User: &got.Value, Replayed: got.Outcome == writers.OutcomeReplayed}, nil
 }
 
-// tenantOf is the only place where a string becomes a tenant: a claim that the authorizer verified.
+// refusal answers what the caller has to act on. The rest is returned.
+func refusal(err error) (answer, error) {
+	e, ok := errors.AsType[*writers.Error](err)
+	if !ok {
+		return answer{}, err
+	}
+	a := answer{Code: string(e.Code), Error: e.Error()}
+	switch e.Code {
+	case writers.ErrWriteRefused:
+		a.Status, a.Error = http.StatusConflict, "a user of that id exists, made by another action"
+	case writers.ErrKeyConflict:
+		a.Status, a.Differs = http.StatusUnprocessableEntity, e.Differs
+	case writers.ErrQuotaExhausted:
+		a.Status, a.ResetsAt = http.StatusTooManyRequests, e.ResetsAt.Format("2006-01-02T15:04:05Z07:00")
+	case writers.ErrMissingTenant, writers.ErrSuspended, writers.ErrNotProvisioned:
+		a.Status = http.StatusForbidden
+	case writers.ErrInvalid:
+		a.Status = http.StatusBadRequest
+	default:
+		return answer{}, err
+	}
+	return a, nil
+}
+
+// overHTTP is the door behind an HTTP API: the tenant is a claim that the authorizer verified.
+func (h *handler) overHTTP(ctx context.Context, e events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	tenant, ok := tenantOf(e)
+	if !ok {
+		return reply(answer{Status: http.StatusForbidden, Code: string(writers.ErrMissingTenant), Error: "the token names no tenant"})
+	}
+	body := []byte(e.Body)
+	if e.IsBase64Encoded {
+		decoded, err := base64.StdEncoding.DecodeString(e.Body)
+		if err != nil {
+			return reply(badRequest())
+		}
+		body = decoded
+	}
+	var in request
+	if strict(body, &in) != nil {
+		return reply(badRequest())
+	}
+	a, err := h.save(ctx, tenant, in)
+	if err != nil {
+		return events.APIGatewayV2HTTPResponse{}, err
+	}
+	return reply(a)
+}
+
+// invocation is the event of the door for trusted backends. Whoever may invoke the function may name any tenant.
+type invocation struct {
+	Tenant string `json:"tenant"`
+	request
+}
+
+var errShape = errors.New(`not an event of this door: want {"tenant":…,"session":…,"key":…,"args":{…}}`)
+
+// overInvoke is the door for Lambda Invoke.
+func (h *handler) overInvoke(ctx context.Context, event json.RawMessage) (answer, error) {
+	var in invocation
+	if strict(event, &in) != nil {
+		return answer{}, errShape
+	}
+	return h.save(ctx, writers.TenantID(in.Tenant), in.request)
+}
+
+// tenantOf is the only place where a string of an HTTP request becomes a tenant: a claim that the authorizer verified.
 func tenantOf(e events.APIGatewayV2HTTPRequest) (writers.TenantID, bool) {
 	a := e.RequestContext.Authorizer
 	if a == nil || a.JWT == nil || a.JWT.Claims["tenant"] == "" {
@@ -77,37 +149,26 @@ func tenantOf(e events.APIGatewayV2HTTPRequest) (writers.TenantID, bool) {
 	return writers.TenantID(a.JWT.Claims["tenant"]), true
 }
 
-// refusal answers what the caller has to act on. The rest is returned, so that the caller tries again with the same key.
-func refusal(err error) (events.APIGatewayV2HTTPResponse, error) {
-	e, ok := errors.AsType[*writers.Error](err)
-	if !ok {
-		return events.APIGatewayV2HTTPResponse{}, err
+// strict decodes one JSON value without fields that nobody knows.
+func strict(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
 	}
-	switch e.Code {
-	case writers.ErrWriteRefused:
-		return reply(http.StatusConflict, answer{Error: "a user of that id exists, made by another action"})
-	case writers.ErrKeyConflict:
-		return reply(http.StatusUnprocessableEntity, answer{Error: e.Error(), Differs: e.Differs})
-	case writers.ErrQuotaExhausted:
-		return reply(http.StatusTooManyRequests, answer{Error: e.Error(), ResetsAt: e.ResetsAt.Format("2006-01-02T15:04:05Z07:00")})
-	case writers.ErrInvalid:
-		return reply(http.StatusBadRequest, answer{Error: e.Error()})
-	default:
-		return events.APIGatewayV2HTTPResponse{}, err
+	if d.More() {
+		return errShape
 	}
+	return nil
 }
 
-type answer struct {
-	User     *User    `json:"user,omitempty"`
-	Replayed bool     `json:"replayed,omitempty"`
-	Error    string   `json:"error,omitempty"`
-	Differs  []string `json:"differs,omitempty"`
-	ResetsAt string   `json:"resets_at,omitempty"`
+func badRequest() answer {
+	return answer{Status: http.StatusBadRequest, Code: string(writers.ErrInvalid), Error: "the body is not a valid request"}
 }
 
-func reply(status int, a answer) (events.APIGatewayV2HTTPResponse, error) {
+func reply(a answer) (events.APIGatewayV2HTTPResponse, error) {
 	body, err := json.Marshal(a)
 	return events.APIGatewayV2HTTPResponse{
-		StatusCode: status, Body: string(body), Headers: map[string]string{"content-type": "application/json"},
+		StatusCode: a.Status, Body: string(body), Headers: map[string]string{"content-type": "application/json"},
 	}, err
 }
