@@ -1,12 +1,14 @@
 // Command lambda is the function behind the stream's event source mapping: it publishes the table's changes to EventBridge
 // and counts them in CloudWatch.
 //
-// Environment: EVENT_BUS (required; name or ARN), METRICS_NAMESPACE (default ToolLedger), METRICS_SINK (cloudwatch, emf or
-// none; default cloudwatch), METRICS_TENANTS (how many tenants get series of their own; default 50, -1 for none),
-// LOG_LEVEL (debug, info, warn, error; default info). Endpoints, Region and credentials come from the SDK's own variables.
+// Environment: EVENT_BUS (required; name or ARN), FAILURE_BUCKET (an S3 bucket; default none), METRICS_NAMESPACE (default
+// ToolLedger), METRICS_SINK (cloudwatch, emf or none; default cloudwatch), METRICS_TENANTS (how many tenants get series of their
+// own; default 50, -1 for none), LOG_LEVEL (debug, info, warn, error; default info). Endpoints, Region and credentials come from
+// the SDK's own variables.
 //
-// A record that cannot be understood fails the batch at its sequence number; the mapping's retries end in its on-failure
-// destination, which keeps the record.
+// A record that cannot be understood is kept in FAILURE_BUCKET under unreadable/, an event that the bus refuses for good under
+// refused/, and the shard moves on. Without a bucket such a record fails the batch at its sequence number until the mapping's
+// retries end in its on-failure destination, and such an event is only logged.
 package main
 
 import (
@@ -22,6 +24,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"toolledger/metrics"
 	"toolledger/streams"
@@ -64,13 +67,18 @@ func wire(ctx context.Context, env func(string) string, logger *slog.Logger) (*s
 	if err != nil {
 		return nil, err
 	}
-	publisher, err := streams.NewEventBridgePublisher(eventbridge.NewFromConfig(cfg), streams.PublisherConfig{
-		Bus: bus, Metrics: sink, Logger: logger,
-	})
+	publishing := streams.PublisherConfig{Bus: bus, Metrics: sink, Logger: logger}
+	consuming := streams.ConsumerConfig{Metrics: sink, Logger: logger}
+	if bucket := env("FAILURE_BUCKET"); bucket != "" {
+		k := &keeper{s3.NewFromConfig(cfg), bucket}
+		publishing.Refused, consuming.Unreadable = k.event, k.record
+	}
+	publisher, err := streams.NewEventBridgePublisher(eventbridge.NewFromConfig(cfg), publishing)
 	if err != nil {
 		return nil, err
 	}
-	return streams.NewConsumer(streams.ConsumerConfig{Publisher: publisher, Metrics: sink, Logger: logger})
+	consuming.Publisher = publisher
+	return streams.NewConsumer(consuming)
 }
 
 func newSink(cfg aws.Config, env func(string) string, logger *slog.Logger) (streams.MetricSink, error) {
