@@ -88,6 +88,7 @@ type modelRun struct {
 	base    time.Time
 	ledgers []*writers.Ledger
 	holds   []*modelHold
+	narrow  bool // few tenants, sessions, keys and intents, so that the life of a call goes on for long
 	log     []string
 }
 
@@ -116,7 +117,7 @@ func (tables *modelTables) run(t *rapid.T) {
 			t.Log(strings.Join(w.log, "\n"))
 		}
 	}()
-	w.m.Base = w.base
+	w.m.Base, w.narrow = w.base, rapid.IntRange(0, 2).Draw(t, "narrow") > 0
 	if rapid.IntRange(0, 4).Draw(t, "planned") > 0 {
 		w.plan(0)
 	}
@@ -141,7 +142,7 @@ func (w *modelRun) now(proc int) time.Time { return w.base.Add(modelClocks[proc]
 // The actions, as often as they are named.
 var modelActions = []string{
 	"commit", "commit", "commit", "reserve", "reserve", "reserve", "reserve", "again", "again", "finalize", "finalize", "finalize",
-	"release", "extend", "resolve", "sweep", "hold", "tick", "tick", "tick", "plan", "plan", "grant", "suspend", "quota", "resume",
+	"release", "extend", "resolve", "resolve", "resolve", "sweep", "hold", "tick", "tick", "tick", "plan", "plan", "grant", "suspend", "quota", "resume",
 	"look", "forget", "undo", "undo", "undo", "long ago",
 }
 
@@ -193,7 +194,11 @@ func (w *modelRun) tick() {
 		time.Second, 20 * time.Second, 61 * time.Second, 3 * time.Minute, 5 * time.Minute, 15 * time.Minute, 3 * time.Hour,
 		26 * time.Hour, 4 * 24 * time.Hour, 33 * 24 * time.Hour, 80 * 24 * time.Hour,
 	}
-	w.base = w.base.Add(rapid.SampledFrom(jumps).Draw(w.t, "jump"))
+	if rapid.IntRange(0, 5).Draw(w.t, "midnight") == 0 { // where two periods are current
+		w.base = w.base.Truncate(24 * time.Hour).Add(24*time.Hour - pick(w, "before", 150*time.Second, 30*time.Second))
+	} else {
+		w.base = w.base.Add(rapid.SampledFrom(jumps).Draw(w.t, "jump"))
+	}
 	w.logf("tick")
 }
 
@@ -202,11 +207,19 @@ func pick[T any](w *modelRun, label string, values ...T) T {
 	return rapid.SampledFrom(values).Draw(w.t, label)
 }
 
-func (w *modelRun) drawTenant() string { return pick(w, "tenant", "acme", "acme", "acme", "acme2") }
+func (w *modelRun) drawTenant() string {
+	if w.narrow {
+		return "acme"
+	}
+	return pick(w, "tenant", "acme", "acme", "acme", "acme2")
+}
 
 // drawKey draws one of a few keys. How long a row is kept depends on its key, so that all attempts of one agree.
 func (w *modelRun) drawKey() (k model.Key, keep time.Duration) {
 	i := rapid.IntRange(0, 4).Draw(w.t, "key")
+	if w.narrow {
+		i %= 3
+	}
 	return model.Key{ID: fmt.Sprint("k", i), Wide: i == 2}, []time.Duration{0, 0, 0, time.Hour, 60 * 24 * time.Hour}[i]
 }
 
@@ -221,8 +234,20 @@ func (w *modelRun) drawCall(commit bool) model.Call {
 		Lookup: pick(w, "lookup", "", "pnr=X"), Trace: pick(w, "trace", "", "00-abc"), Result: pick(w, "result", `1`, `{"ok": true}`, `"x"`),
 	}
 	c.Expect = pick(w, "expect", nil, nil, nil, new(""), new("c1"))
+	if w.narrow {
+		c.Session, c.Tool, c.Args = "s0", "t", `{}`
+		if c.Expect != nil {
+			c.Cursor, c.Expect = pick(w, "cursor", "c1", "c2"), new(w.cursorOf(c))
+		}
+	}
 	w.drawAbsent(&c)
 	return c
+}
+
+// cursorOf is where the session is.
+func (w *modelRun) cursorOf(c model.Call) string {
+	key := model.ItemKey{PK: "TENANT#" + c.Tenant + "#SESSION#" + c.Session, SK: "META"}
+	return strings.TrimPrefix(w.m.All()[key]["cursor"], "S:")
 }
 
 // drawAbsent says of the row that is there, or of one that is not, that it was verified absent.
@@ -249,7 +274,11 @@ func (w *modelRun) again(proc int) {
 	if len(w.holds) == 0 {
 		return
 	}
-	c := rapid.SampledFrom(w.holds).Draw(w.t, "hold").model.Call
+	holds := w.holds
+	if undoing := slices.DeleteFunc(slices.Clone(holds), func(h *modelHold) bool { return h.model.Compensates == nil }); len(undoing) > 0 && rapid.Bool().Draw(w.t, "undoing") {
+		holds = undoing
+	}
+	c := rapid.SampledFrom(holds).Draw(w.t, "hold").model.Call
 	c.Commit = rapid.IntRange(0, 3).Draw(w.t, "commit") == 0
 	if c.Commit {
 		c.Result = `"again"`
@@ -587,8 +616,7 @@ func (w *modelRun) look(proc int) {
 	}
 	cursor, err := s.Cursor(w.ctx)
 	w.must(err)
-	key := model.ItemKey{PK: "TENANT#" + c.Tenant + "#SESSION#" + c.Session, SK: "META"}
-	if at, _ := strings.CutPrefix(w.m.All()[key]["cursor"], "S:"); at != cursor {
+	if at := w.cursorOf(c); at != cursor {
 		w.fatalf("cursor %q, model %q", cursor, at)
 	}
 }
