@@ -894,6 +894,9 @@ func TestHC40OnlyAliases(t *testing.T) {
 		case *dynamodb.QueryInput:
 			expressions++
 			checkExpression(t, "query", in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.KeyConditionExpression, in.FilterExpression, in.ProjectionExpression)
+		case *dynamodb.ScanInput:
+			expressions++
+			checkExpression(t, "scan", in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.FilterExpression, in.ProjectionExpression)
 		case *dynamodb.GetItemInput:
 			checkExpression(t, "get", in.ExpressionAttributeNames, nil, in.ProjectionExpression)
 		}
