@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,8 @@ import (
 	"toolledger/internal/protocol"
 	"toolledger/internal/schema"
 	"toolledger/internal/stack"
+	"toolledger/streams"
+	"toolledger/streams/events"
 	"toolledger/tests/model"
 	"toolledger/writers"
 )
@@ -88,7 +91,9 @@ type modelRun struct {
 	base    time.Time
 	ledgers []*writers.Ledger
 	holds   []*modelHold
-	narrow  bool // few tenants, sessions, keys and intents, so that the life of a call goes on for long
+	narrow  bool                          // few tenants, sessions, keys and intents, so that the life of a call goes on for long
+	raw     map[model.ItemKey]schema.Item // the tables as last read
+	last    map[model.ItemKey]schema.Item // and after the operation before
 	log     []string
 }
 
@@ -640,11 +645,62 @@ func (w *modelRun) compare(after string) {
 	if wrong := w.m.Books(); len(wrong) > 0 {
 		w.fatalf("after %s: %s", after, strings.Join(wrong, "\n"))
 	}
+	w.derive(after)
+}
+
+// derive reads each change as the stream would: what the writers do is never tampering, and always readable. Where one
+// operation wrote an item twice, only the stream has what was between.
+func (w *modelRun) derive(after string) {
+	w.t.Helper()
+	for k, item := range w.raw {
+		was := w.last[k]
+		version, before := numberOf(item, schema.AVersion), numberOf(was, schema.AVersion)
+		replaced := schema.ValueOf(was[schema.ARowID]).Text != schema.ValueOf(item[schema.ARowID]).Text
+		if version != before+1 && (!replaced || version != 1) {
+			continue
+		}
+		c := streams.Change{Op: streams.OpModify, Keys: schema.Key{PK: k.PK, SK: k.SK}, Old: streams.ImageOf(was), New: streams.ImageOf(item), Sequence: "1", Time: w.base}
+		if was == nil {
+			c.Op, c.Old = streams.OpInsert, nil
+		}
+		w.checkEvents(after, c)
+	}
+	for k, was := range w.last {
+		if w.raw[k] == nil {
+			w.checkEvents(after, streams.Change{
+				Op: streams.OpRemove, Keys: schema.Key{PK: k.PK, SK: k.SK}, Old: streams.ImageOf(was), Sequence: "1", Time: w.base, TTL: true,
+			})
+		}
+	}
+	w.last = w.raw
+}
+
+func (w *modelRun) checkEvents(after string, c streams.Change) {
+	w.t.Helper()
+	evs, _, err := streams.Derive(c)
+	if err != nil {
+		w.fatalf("after %s: %v: %v", after, c.Keys, err)
+	}
+	for _, ev := range evs {
+		switch ev.(type) {
+		case *events.LedgerRowTampered, *events.AuditRecordUnreadable:
+			w.fatalf("after %s: %v is %+v\nwas %v\nis  %v", after, c.Keys, ev, c.Old, c.New)
+		}
+	}
+	if id, err := schema.ParseKey(c.Keys); err == nil && id.Kind == schema.KindRow && c.Op == streams.OpInsert && len(evs) == 0 {
+		w.fatalf("after %s: a new row gives no event", after)
+	}
+}
+
+func numberOf(item schema.Item, name string) int64 {
+	n, _ := strconv.ParseInt(schema.ValueOf(item[name]).Text, 10, 64)
+	return n
 }
 
 // scan reads both tables. The hashes of arguments are another package's matter: they have to be there where arguments are.
 func (w *modelRun) scan() model.Items {
 	items := model.Items{}
+	w.raw = map[model.ItemKey]schema.Item{}
 	for _, table := range []string{w.ledger, w.control} {
 		pages := dynamodb.NewScanPaginator(w.db, &dynamodb.ScanInput{TableName: &table, ConsistentRead: aws.Bool(true)})
 		for pages.HasMorePages() {
@@ -656,7 +712,8 @@ func (w *modelRun) scan() model.Items {
 					it[name] = rendered(v)
 				}
 				delete(it, schema.AArgHashes)
-				items[model.ItemKey{PK: strings.TrimPrefix(it["pk"], "S:"), SK: strings.TrimPrefix(it["sk"], "S:")}] = it
+				key := model.ItemKey{PK: strings.TrimPrefix(it["pk"], "S:"), SK: strings.TrimPrefix(it["sk"], "S:")}
+				items[key], w.raw[key] = it, raw
 			}
 		}
 	}
