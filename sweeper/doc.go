@@ -15,6 +15,7 @@
 //	                                            (an idempotent tool: expires and refunds)
 //	no verifier, and is idempotent              expires and refunds
 //	no verifier, and is not                     holds it for a person at once; never expires
+//	one that this sweeper was not given         as unknown: until Config.GiveUp a caller may still verify
 //
 // The effect horizon is how long after the deadline an act that was issued in time may still land; until then "absent"
 // proves nothing, while "applied" counts at any time. It is stored in the row.

@@ -2,8 +2,9 @@ package sweeper
 
 import "errors"
 
-// ErrNoVerifier is returned by a Config.Remote for a tool that has no verifier. The sweeper then treats the tool as one
-// without: idempotent ones expire, others are held. Any other error means that the effect is unknown.
+// ErrNoVerifier is returned by a Config.Remote for a tool that has no verifier there. The sweeper then treats the tool as if
+// there were no Remote: idempotent ones expire, others are held, at once unless their callers can verify them. Any other error
+// means that the effect is unknown.
 var ErrNoVerifier = errors.New("sweeper: no verifier for this tool")
 
 // ErrVerifier is returned by a VerifierHandler for a request that it cannot answer, and counted as unknown by the sweeper

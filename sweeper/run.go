@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"toolledger/writers"
 )
@@ -72,20 +73,26 @@ func (r *run) handle(rows []found) {
 	var asks []found
 	var direct []step
 	for _, f := range rows {
-		switch v := r.verifierOf(f.row.Tool); {
-		case v != nil:
+		if r.verifierOf(f.row.Tool) != nil {
 			asks = append(asks, f)
-		case f.row.Verifier && !f.row.Idempotent:
-			r.warnNoVerifier(f.row.Tool)
-			direct = append(direct, r.judge(f, writers.EffectUnknown, nil, r.l.Now()))
-		default:
-			direct = append(direct, blind(f))
+		} else {
+			direct = append(direct, r.unasked(f, r.l.Now()))
 		}
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { r.write(direct) })
 	wg.Go(func() { r.verify(asks) })
 	wg.Wait()
+}
+
+// unasked decides on a row about whose tool nobody here can be asked at the given time. A tool that its callers can verify
+// keeps the time for it that an unknown effect has, even where no sweeper was given its verifier.
+func (r *run) unasked(f found, at time.Time) step {
+	if f.row.Verifier && !f.row.Idempotent {
+		r.warnNoVerifier(f.row.Tool)
+		return r.judge(f, writers.EffectUnknown, nil, at)
+	}
+	return blind(f)
 }
 
 // verify asks about rows and does what the answers say, some rows at a time so that answers are not old when they are
@@ -140,7 +147,7 @@ func (r *run) askOne(f found) *step {
 	result, verdict, err := v.ask(r.work, f.row)
 	switch {
 	case errors.Is(err, ErrNoVerifier):
-		s := blind(f)
+		s := r.unasked(f, asked)
 		return &s
 	case errors.Is(err, errHungUp):
 		r.count(func(p *Report) { p.Unknown++ })

@@ -467,6 +467,7 @@ func TestSweepHolds(t *testing.T) {
 		return sweeper.VerifyAnswer{}, sweeper.ErrNoVerifier
 	}
 	g.seed(plain, elsewhere)
+	sameReport(t, g.sweep(sweeper.Config{Remote: none, DryRun: true}), sweeper.Report{Found: 2, Held: 1, Unknown: 1, DryRun: true})
 	sameReport(t, g.sweep(sweeper.Config{}), sweeper.Report{Found: 2, Held: 1, Unknown: 1})
 	got := g.row(plain.Key)
 	if !got.Held || got.State != schema.StatePending || got.PendingBucket != schema.HeldBucket("plain") || !got.ExpiresAt.IsZero() ||
