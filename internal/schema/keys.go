@@ -41,6 +41,9 @@ func CheckText(field, s string, limit int) error {
 	if len(s) > limit {
 		return &IDError{field, fmt.Sprintf("is %d bytes long; the limit is %d", len(s), limit)}
 	}
+	if isPlain(s) {
+		return nil
+	}
 	if !utf8.ValidString(s) {
 		return &IDError{field, "is not valid UTF-8"}
 	}
@@ -50,6 +53,16 @@ func CheckText(field, s string, limit int) error {
 		}
 	}
 	return nil
+}
+
+// isPlain tells whether s is printable ASCII, as nearly all identifiers are.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // Key is the primary key of an item.

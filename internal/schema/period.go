@@ -36,14 +36,30 @@ func PeriodAt(kind PeriodKind, t time.Time) string {
 // PeriodEnd is the moment that the named period ends, which is when the next begins; zero for "ALWAYS" and for a name
 // that is no period.
 func PeriodEnd(period string) time.Time {
-	if len(period) == len(monthLayout) {
-		if t, err := time.Parse(monthLayout, period); err == nil {
-			return t.AddDate(0, 1, 0)
+	switch {
+	case len(period) == len(monthLayout) && period[4] == '-':
+		year, month := digits(period[:4]), digits(period[5:])
+		if year >= 0 && month >= 1 && month <= 12 {
+			return time.Date(year, time.Month(month+1), 1, 0, 0, 0, 0, time.UTC)
 		}
-	} else if t, err := time.Parse(dayLayout, period); err == nil {
-		return t.AddDate(0, 0, 1)
+	case len(period) == len(dayLayout):
+		if t, err := time.Parse(dayLayout, period); err == nil {
+			return t.AddDate(0, 0, 1)
+		}
 	}
 	return time.Time{}
+}
+
+// digits reads a decimal number without a sign; -1: it is none.
+func digits(s string) int {
+	n := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return -1
+		}
+		n = 10*n + int(s[i]-'0')
+	}
+	return n
 }
 
 // ValidPeriod tells whether period names a period.
