@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"strconv"
 	"time"
 
 	"toolledger/internal/schema"
@@ -161,9 +162,14 @@ func derivePlan(evs []events.Event, c *Change, id *schema.ItemID) ([]events.Even
 	if err != nil || was != nil && is != nil && *was == *is {
 		return evs, err
 	}
-	entity, removed := id.Tenant, is == nil
+	removed := is == nil
 	if removed {
-		is, entity = was, entity+"/removed"
+		is = was
+	}
+	// A plan that is made anew after it was removed begins at version 1 again. '#' is in no tenant's name.
+	entity := id.Tenant + "#" + strconv.FormatInt(is.UpdatedAt.UnixMilli(), 10)
+	if removed {
+		entity += "#removed"
 	}
 	ev := &events.PlanChanged{
 		Header: events.Header{

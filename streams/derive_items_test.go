@@ -152,6 +152,31 @@ func TestHC47Observations(t *testing.T) {
 	}
 }
 
+// planIDs holds that no two changes of plans share an event id: one that is given anew after its tenant was erased counts its
+// versions from 1 again, and a tenant may be called what another one's removal is.
+func planIDs(t *testing.T, plan *schema.Plan) {
+	t.Helper()
+	anew, other := *plan, *plan
+	anew.UpdatedAt = plan.UpdatedAt.Add(24 * time.Hour)
+	other.Key = schema.PlanKey(testTenant + "/removed")
+	seen := map[string]bool{}
+	for _, c := range []Change{
+		itemChange(plan.Key, nil, ImageOf(plan.Item())), itemChange(plan.Key, ImageOf(plan.Item()), nil),
+		itemChange(plan.Key, nil, ImageOf(anew.Item())), itemChange(plan.Key, ImageOf(anew.Item()), nil),
+		itemChange(other.Key, nil, ImageOf(other.Item())),
+	} {
+		evs, _, err := Derive(c)
+		if err != nil || len(evs) != 1 {
+			t.Fatalf("got %v, %v", evs, err)
+		}
+		if id := evs[0].Head().ID; seen[id] {
+			t.Errorf("%+v has the id of another change", evs[0])
+		} else {
+			seen[id] = true
+		}
+	}
+}
+
 // Plans report every change; leases, checkpoints, grants and sessions none: a poller must not report on itself.
 func TestDeriveControlItems(t *testing.T) {
 	plan, more := planItem(1000), planItem(2000)
@@ -162,12 +187,13 @@ func TestDeriveControlItems(t *testing.T) {
 		t.Fatalf("got %v, %v", evs, err)
 	}
 	e := evs[0].(*events.PlanChanged)
-	if e.Tokens != 2000 || !e.Suspended || e.Shards != 2 || e.Period != "month" || e.ID != events.ID("PlanChanged", testTenant, 4) {
+	if e.Tokens != 2000 || !e.Suspended || e.Shards != 2 || e.Period != "month" || e.RowID != testTenant || e.Version != 4 {
 		t.Errorf("got %+v", e)
 	}
 	if evs, _, err = Derive(itemChange(key, ImageOf(plan.Item()), nil)); err != nil || !evs[0].(*events.PlanChanged).Removed {
 		t.Errorf("removed: got %v, %v", evs, err)
 	}
+	planIDs(t, plan)
 	if evs, _, err = Derive(itemChange(key, ImageOf(plan.Item()), ImageOf(plan.Item()))); err != nil || len(evs) != 0 {
 		t.Errorf("nothing changed: got %v, %v", evs, err)
 	}
