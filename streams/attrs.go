@@ -84,101 +84,68 @@ func (a attrs) has(b attrs) bool { return a&b != 0 }
 
 // changedAttrs is what differs between two images of a row.
 func changedAttrs(was, is *schema.Row) attrs {
-	set := changedTexts(was, is) | changedNumbers(was, is) | changedTimes(was, is)
-	for _, d := range [...]struct {
-		attr    attrs
-		differs bool
-	}{
-		{aIntentHash, !bytes.Equal(was.IntentHash, is.IntentHash)},
-		{aArgHashes, !bytes.Equal(was.ArgHashes, is.ArgHashes)},
-		{aIdempotent, was.Idempotent != is.Idempotent},
-		{aVerifier, was.Verifier != is.Verifier},
-		{aHeld, was.Held != is.Held},
-		{aRefundOriginal, was.RefundOriginal != is.RefundOriginal},
-		{aErasing, was.Erasing != is.Erasing},
-		{aExpectCursor, !sameText(was.ExpectCursor, is.ExpectCursor)},
-		{aResult, !sameResult(was, is)},
-		{aDebits, !slices.Equal(was.Debits, is.Debits)},
-		{aSuspects, !sameSet(was.Suspects, is.Suspects)},
-	} {
-		if d.differs {
-			set |= d.attr
-		}
-	}
-	return set
+	return changedTexts(was, is) | changedNumbers(was, is) | changedTimes(was, is) |
+		when(!bytes.Equal(was.IntentHash, is.IntentHash), aIntentHash) |
+		when(!bytes.Equal(was.ArgHashes, is.ArgHashes), aArgHashes) |
+		when(!sameText(was.ExpectCursor, is.ExpectCursor), aExpectCursor) |
+		when(!sameResult(was, is), aResult) |
+		when(!slices.Equal(was.Debits, is.Debits), aDebits) |
+		when(!sameSet(was.Suspects, is.Suspects), aSuspects)
 }
 
-func changedTexts(was, is *schema.Row) (set attrs) {
-	for _, d := range [...]struct {
-		attr    attrs
-		was, is string
-	}{
-		{aRowID, was.RowID, is.RowID},
-		{aHolder, was.Holder, is.Holder},
-		{aState, was.State, is.State},
-		{aTool, was.Tool, is.Tool},
-		{aSession, was.Session, is.Session},
-		{aScope, string(was.Scope), string(is.Scope)},
-		{aCursor, was.Cursor, is.Cursor},
-		{aTrace, was.Trace, is.Trace},
-		{aLookup, was.Lookup, is.Lookup},
-		{aFailure, was.Failure, is.Failure},
-		{aPendingBucket, was.PendingBucket, is.PendingBucket},
-		{aSettledBy, was.SettledBy, is.SettledBy},
-		{aSettledFrom, was.SettledFrom, is.SettledFrom},
-		{aBy, was.By, is.By},
-		{aWhy, was.Why, is.Why},
-		{aCompensates, was.Compensates, is.Compensates},
-		{aCompensatedBy, was.CompensatedBy, is.CompensatedBy},
-	} {
-		if d.was != d.is {
-			set |= d.attr
-		}
+func when(differs bool, a attrs) attrs {
+	if differs {
+		return a
 	}
-	return set
+	return 0
 }
 
-func changedNumbers(was, is *schema.Row) (set attrs) {
-	for _, d := range [...]struct {
-		attr    attrs
-		was, is int64
-	}{
-		{aVersion, was.Version, is.Version},
-		{aAttempt, was.Attempt, is.Attempt},
-		{aHorizon, int64(was.Horizon), int64(is.Horizon)},
-		{aKeep, int64(was.Keep), int64(is.Keep)},
-		{aReserved, was.Reserved, is.Reserved},
-		{aCharged, was.Charged, is.Charged},
-		{aShortfall, was.Shortfall, is.Shortfall},
-		{aUnverified, was.Unverified, is.Unverified},
-		{aApplied, was.AppliedAttempt, is.AppliedAttempt},
-		{aContention, was.Contention, is.Contention},
-	} {
-		if d.was != d.is {
-			set |= d.attr
-		}
-	}
-	return set
+func changedTexts(was, is *schema.Row) attrs {
+	return when(was.RowID != is.RowID, aRowID) |
+		when(was.Holder != is.Holder, aHolder) |
+		when(was.State != is.State, aState) |
+		when(was.Tool != is.Tool, aTool) |
+		when(was.Session != is.Session, aSession) |
+		when(was.Cursor != is.Cursor, aCursor) |
+		when(was.Trace != is.Trace, aTrace) |
+		when(was.Lookup != is.Lookup, aLookup) |
+		when(was.Failure != is.Failure, aFailure) |
+		when(was.PendingBucket != is.PendingBucket, aPendingBucket) |
+		when(was.SettledBy != is.SettledBy, aSettledBy) |
+		when(was.SettledFrom != is.SettledFrom, aSettledFrom) |
+		when(was.By != is.By, aBy) |
+		when(was.Why != is.Why, aWhy) |
+		when(was.Compensates != is.Compensates, aCompensates) |
+		when(was.CompensatedBy != is.CompensatedBy, aCompensatedBy) |
+		when(was.Scope != is.Scope, aScope)
 }
 
-func changedTimes(was, is *schema.Row) (set attrs) {
-	for _, d := range [...]struct {
-		attr    attrs
-		differs bool
-	}{
-		{aCreatedAt, !was.CreatedAt.Equal(is.CreatedAt)},
-		{aUpdatedAt, !was.UpdatedAt.Equal(is.UpdatedAt)},
-		{aDeadline, !was.Deadline.Equal(is.Deadline)},
-		{aLastDeadline, !was.LastDeadline.Equal(is.LastDeadline)},
-		{aSweepAt, !was.SweepAt.Equal(is.SweepAt)},
-		{aExpiresAt, !was.ExpiresAt.Equal(is.ExpiresAt)},
-		{aCompensatedAt, !was.CompensatedAt.Equal(is.CompensatedAt)},
-	} {
-		if d.differs {
-			set |= d.attr
-		}
-	}
-	return set
+func changedNumbers(was, is *schema.Row) attrs {
+	return when(was.Version != is.Version, aVersion) |
+		when(was.Attempt != is.Attempt, aAttempt) |
+		when(was.Horizon != is.Horizon, aHorizon) |
+		when(was.Keep != is.Keep, aKeep) |
+		when(was.Reserved != is.Reserved, aReserved) |
+		when(was.Charged != is.Charged, aCharged) |
+		when(was.Shortfall != is.Shortfall, aShortfall) |
+		when(was.Unverified != is.Unverified, aUnverified) |
+		when(was.Contention != is.Contention, aContention) |
+		when(was.Idempotent != is.Idempotent, aIdempotent) |
+		when(was.Verifier != is.Verifier, aVerifier) |
+		when(was.Held != is.Held, aHeld) |
+		when(was.Erasing != is.Erasing, aErasing) |
+		when(was.AppliedAttempt != is.AppliedAttempt, aApplied) |
+		when(was.RefundOriginal != is.RefundOriginal, aRefundOriginal)
+}
+
+func changedTimes(was, is *schema.Row) attrs {
+	return when(!was.CreatedAt.Equal(is.CreatedAt), aCreatedAt) |
+		when(!was.UpdatedAt.Equal(is.UpdatedAt), aUpdatedAt) |
+		when(!was.Deadline.Equal(is.Deadline), aDeadline) |
+		when(!was.LastDeadline.Equal(is.LastDeadline), aLastDeadline) |
+		when(!was.SweepAt.Equal(is.SweepAt), aSweepAt) |
+		when(!was.ExpiresAt.Equal(is.ExpiresAt), aExpiresAt) |
+		when(!was.CompensatedAt.Equal(is.CompensatedAt), aCompensatedAt)
 }
 
 func sameText(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }

@@ -22,47 +22,45 @@ type batchItemFailure struct {
 // number of those that must be delivered again. Hand it to lambda.Start; the mapping needs ReportBatchItemFailures.
 // Errors: *BatchError, after which Lambda delivers the whole batch again and no metrics are counted.
 func (c *Consumer) HandleBatch(ctx context.Context, batch json.RawMessage) (json.RawMessage, error) {
-	records, err := splitBatch(string(batch))
+	reader, err := newBatchReader(string(batch))
 	if err != nil {
 		return nil, err
 	}
-	var decoder recordDecoder
-	var change Change
-	sequences := make([]string, 0, len(records))
-	r := c.newRun(len(records))
-	failure := r.all(ctx, len(records), func(i int) *Change {
-		decoder.decode(records[i], &change)
-		sequences = append(sequences, change.Sequence)
-		return &change
+	var sequences []string
+	r := c.newRun(window)
+	failure := r.all(ctx, func() *Change {
+		change := reader.next()
+		if change != nil {
+			sequences = append(sequences, change.Sequence)
+		}
+		return change
 	})
+	read := len(sequences)
+	for sequence, more := reader.skip(); more; sequence, more = reader.skip() {
+		sequences = append(sequences, sequence)
+	}
+	if reader.err != nil {
+		return nil, reader.err
+	}
 	answer := batchAnswer{BatchItemFailures: []batchItemFailure{}}
 	data := r.data
-	if r.done < len(records) {
-		lowest, err := lowestSequence(sequences, records, r.done, failure)
+	if r.done < len(sequences) {
+		lowest, err := lowestSequence(sequences[r.done:], failure)
 		if err != nil {
 			return nil, err
 		}
 		answer.BatchItemFailures = append(answer.BatchItemFailures, batchItemFailure{lowest})
-		data = r.dataBelow(sequences, lowest)
+		data = r.dataBelow(sequences[:read], lowest)
 	}
 	c.count(ctx, data, r.done)
-	c.summarize(ctx, r, len(records), len(data), answer, failure)
+	c.summarize(ctx, r, len(sequences), len(data), answer, failure)
 	return json.Marshal(answer)
 }
 
-// lowestSequence is the lowest sequence number of the records from done on. One without a number cannot be reported, and
-// reporting a higher one would lose it.
-func lowestSequence(sequences, records []string, done int, cause error) (string, error) {
-	lowest := ""
-	for i := done; i < len(records); i++ {
-		var sequence string
-		if i < len(sequences) {
-			sequence = sequences[i]
-		} else {
-			var c Change
-			salvage(records[i], &c)
-			sequence = c.Sequence
-		}
+// lowestSequence is the lowest of the sequence numbers of records that were not done with. One without a number cannot be
+// reported, and reporting a higher one would lose it.
+func lowestSequence(sequences []string, cause error) (lowest string, err error) {
+	for _, sequence := range sequences {
 		if !isSequence(sequence) {
 			return "", &BatchError{"a record that failed has no sequence number", cause}
 		}

@@ -65,7 +65,14 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 // are not all; it wraps ctx's where time ran out.
 func (c *Consumer) HandleRecords(ctx context.Context, changes []Change) (done int, err error) {
 	r := c.newRun(len(changes))
-	err = r.all(ctx, len(changes), func(i int) *Change { return &changes[i] })
+	next := 0
+	err = r.all(ctx, func() *Change {
+		if next == len(changes) {
+			return nil
+		}
+		next++
+		return &changes[next-1]
+	})
 	c.count(ctx, r.data, r.done)
 	return r.done, err
 }
@@ -75,8 +82,13 @@ func (c *Consumer) handleStream(ctx context.Context, stream string, records []st
 	var conv recordConverter
 	var change Change
 	r := c.newRun(len(records))
-	err = r.all(ctx, len(records), func(i int) *Change {
-		conv.convert(stream, &records[i], &change)
+	next := 0
+	err = r.all(ctx, func() *Change {
+		if next == len(records) {
+			return nil
+		}
+		conv.convert(stream, &records[next], &change)
+		next++
 		return &change
 	})
 	c.count(ctx, r.data, r.done)
@@ -104,22 +116,20 @@ func (c *Consumer) newRun(n int) *run {
 	}
 }
 
-// all goes through n records window by window until one of them fails. The change that record returns is used before the
-// next one is asked for.
-func (r *run) all(ctx context.Context, n int, record func(int) *Change) error {
+// all goes through records window by window until one of them fails or next returns nil. The change that next returns is
+// used before the next one is asked for.
+func (r *run) all(ctx context.Context, next func() *Change) error {
 	ctx, cancel := r.c.publishing(ctx)
 	defer cancel()
-	for begin := 0; begin < n; begin += window {
-		end := min(begin+window, n)
-		broken := r.derive(ctx, begin, end, record)
+	for {
+		more, broken := r.derive(ctx, next)
 		if err := r.publish(ctx); err != nil {
 			return err
 		}
-		if broken != nil {
+		if broken != nil || !more {
 			return broken
 		}
 	}
-	return nil
 }
 
 // publishing returns a context that ends early enough to answer before ctx does.
@@ -133,12 +143,16 @@ func (c *Consumer) publishing(ctx context.Context) (context.Context, context.Can
 	return context.WithDeadline(ctx, deadline.Add(-margin))
 }
 
-// derive fills the window with the events of records begin to end, or up to the first one that cannot be understood and
-// cannot be kept either, whose error it returns.
-func (r *run) derive(ctx context.Context, begin, end int, record func(int) *Change) error {
+// derive fills the window with the events of the next records, or up to the first one that cannot be understood and cannot
+// be kept either, whose error it returns.
+func (r *run) derive(ctx context.Context, next func() *Change) (more bool, err error) {
 	r.evs, r.evEnds, r.at, r.replaced = r.evs[:0], r.evEnds[:0], r.at[:0], r.replaced[:0]
-	for i := begin; i < end; i++ {
-		change := *record(i)
+	for range window {
+		record := next()
+		if record == nil {
+			return false, nil
+		}
+		change := *record
 		untimed := change.Time.IsZero()
 		if untimed {
 			change.Time = r.c.cfg.Now().UTC()
@@ -146,7 +160,7 @@ func (r *run) derive(ctx context.Context, begin, end int, record func(int) *Chan
 		evs, err := r.deriver.derive(r.evs, &change)
 		if err != nil {
 			if err := r.c.keep(ctx, &change, err); err != nil {
-				return err
+				return false, err
 			}
 			evs = append(r.evs, unreadableEvent(&change, err))
 		}
@@ -154,7 +168,7 @@ func (r *run) derive(ctx context.Context, begin, end int, record func(int) *Chan
 		r.evEnds = append(r.evEnds, len(r.evs))
 		r.at, r.replaced = append(r.at, change.Time), append(r.replaced, untimed)
 	}
-	return nil
+	return true, nil
 }
 
 // keep hands a record that cannot be understood to whoever keeps such records.

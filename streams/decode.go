@@ -9,60 +9,139 @@ import (
 	"toolledger/internal/schema"
 )
 
-// splitBatch cuts a Lambda stream batch into its records. A record that is broken inside is still a record; what is no
-// batch at all is an error.
-func splitBatch(batch string) ([]string, error) {
-	sc := scanner{s: batch}
-	var records []string
-	found := false
-	err := sc.object(func(name string) error {
-		if name != "Records" {
-			_, err := sc.skip()
-			return err
-		}
-		found = true
-		return sc.array(func() error {
-			record, err := sc.skip()
-			records = append(records, record)
-			return err
-		})
-	})
-	switch {
-	case err != nil:
-		return nil, &BatchError{"is not a stream batch", err}
-	case sc.peek() != 0:
+// batchReader reads the records of a Lambda stream batch one after the other. A record that is broken inside is still a
+// record; a batch whose records cannot be told apart is an error.
+type batchReader struct {
+	sc      scanner
+	decoder recordDecoder
+	change  Change
+	begun   bool  // a record has been read
+	ended   bool  // the last one has been
+	err     error // *BatchError
+}
+
+// newBatchReader finds the records of a batch. Errors: *BatchError.
+func newBatchReader(batch string) (*batchReader, error) {
+	b := &batchReader{sc: scanner{s: batch}}
+	if !b.sc.take('{') {
 		return nil, &BatchError{"is not a stream batch", errSyntax}
-	case !found:
-		return nil, &BatchError{Reason: "has no Records"}
 	}
-	return records, nil
+	for !b.sc.take('}') {
+		name, err := b.sc.text()
+		if err != nil || !b.sc.take(':') {
+			return nil, &BatchError{"is not a stream batch", errSyntax}
+		}
+		if name == "Records" {
+			if !b.sc.take('[') {
+				return nil, &BatchError{Reason: "its Records are no list"}
+			}
+			return b, nil
+		}
+		if _, err := b.sc.skip(); err != nil || !b.sc.take(',') && b.sc.peek() != '}' {
+			return nil, &BatchError{"is not a stream batch", errSyntax}
+		}
+	}
+	return nil, &BatchError{Reason: "has no Records"}
+}
+
+// next decodes a record; nil: there is none, or b.err. The change is valid until the next call.
+func (b *batchReader) next() *Change {
+	if !b.more() {
+		return nil
+	}
+	begin := b.sc.pos
+	if err := b.decoder.decodeFrom(&b.sc, &b.change); err != nil {
+		b.sc.pos = begin
+		record, ok := b.skipRecord()
+		if !ok {
+			return nil
+		}
+		b.change = Change{text: record, Err: asUnreadable(err)}
+		salvage(record, &b.change)
+		return &b.change
+	}
+	b.change.text = b.sc.s[begin:b.sc.pos]
+	return &b.change
+}
+
+// skip passes over a record and returns its sequence number; false: there is none, or b.err.
+func (b *batchReader) skip() (sequence string, more bool) {
+	if !b.more() {
+		return "", false
+	}
+	record, ok := b.skipRecord()
+	if !ok {
+		return "", false
+	}
+	var c Change
+	salvage(record, &c)
+	return c.Sequence, true
+}
+
+func (b *batchReader) skipRecord() (string, bool) {
+	record, err := b.sc.skip()
+	if err != nil {
+		b.fail()
+	}
+	return record, err == nil
+}
+
+func (b *batchReader) fail() { b.ended, b.err = true, &BatchError{"is not a stream batch", errSyntax} }
+
+// more moves to the next record, or behind the batch.
+func (b *batchReader) more() bool {
+	switch {
+	case b.ended:
+		return false
+	case b.sc.take(']'):
+		b.ended = true
+		b.close()
+		return false
+	case b.begun && !b.sc.take(','):
+		b.fail()
+		return false
+	}
+	b.begun = true
+	b.sc.peek()
+	return true
+}
+
+// close reads what follows the records. A second list of them would be lost unread.
+func (b *batchReader) close() {
+	for b.sc.take(',') {
+		name, err := b.sc.text()
+		if err != nil || name == "Records" || !b.sc.take(':') {
+			b.fail()
+			return
+		}
+		if _, err := b.sc.skip(); err != nil {
+			b.fail()
+			return
+		}
+	}
+	if !b.sc.take('}') || b.sc.peek() != 0 {
+		b.fail()
+	}
 }
 
 // recordDecoder decodes one record after the other into the same memory: a Change is valid until the next one is read.
 type recordDecoder struct {
-	sc       scanner
+	sc       *scanner
 	old, new Image
 	data     []byte  // of binary values
 	maps     mapPool // of documents
 }
 
-// decode reads one record. What is wrong with it is in Change.Err; its sequence number is there even then, if it has one.
-func (d *recordDecoder) decode(record string, c *Change) {
-	*c = Change{text: record}
-	d.sc = scanner{s: record}
-	d.data = d.data[:0]
+// decodeFrom reads the record at which sc stands.
+func (d *recordDecoder) decodeFrom(sc *scanner, c *Change) error {
+	*c = Change{}
+	d.sc, d.data = sc, d.data[:0]
 	d.maps.reset()
 	err := d.sc.object(func(name string) error { return d.member(name, c) })
-	if err == nil && d.sc.peek() != 0 {
-		err = errSyntax
-	}
 	if err == nil && c.Keys == (schema.Key{}) {
 		err = &UnreadableError{Rule: "the record has no keys"}
 	}
-	if err != nil {
-		c.Err = asUnreadable(err)
-		salvage(record, c)
-	}
+	return err
 }
 
 func asUnreadable(err error) error {
@@ -325,7 +404,7 @@ func salvage(record string, c *Change) {
 		})
 	})
 	c.Sequence = sequence
-	if d := (&recordDecoder{sc: scanner{s: keys}}); keys != "" {
+	if d := (&recordDecoder{sc: &scanner{s: keys}}); keys != "" {
 		var found Change
 		if d.keys(&found) == nil {
 			c.Keys = found.Keys

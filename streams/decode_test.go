@@ -15,15 +15,31 @@ import (
 	streamevents "toolledger/streams/events"
 )
 
+// decoded reads a whole batch.
+func decoded(batch string) (changes []Change, err error) {
+	b, err := newBatchReader(batch)
+	if err != nil {
+		return nil, err
+	}
+	for c := b.next(); c != nil; c = b.next() {
+		change := *c
+		change.Old, change.New = slices.Clone(c.Old), slices.Clone(c.New)
+		changes = append(changes, change)
+	}
+	return changes, b.err
+}
+
 // The decoder reads from a Lambda batch what a client of the stream reads from the stream: the same change, so the same events.
 func TestDecodeEveryTransition(t *testing.T) {
-	var d recordDecoder
-	var c Change
 	for _, tr := range transitions() {
 		want := changeOf(tr.was, tr.is)
-		d.decode(lambdaRecord(t, want), &c)
-		if c.Err != nil {
-			t.Fatalf("%s: %v", tr.name, c.Err)
+		b, err := newBatchReader(string(lambdaBatch(lambdaRecord(t, want))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := *b.next()
+		if c.Err != nil || b.next() != nil || b.err != nil {
+			t.Fatalf("%s: %v, %v", tr.name, c.Err, b.err)
 		}
 		if c.Op != want.Op || c.Keys != want.Keys || c.Sequence != want.Sequence || !c.Time.Equal(want.Time) || c.Stream != want.Stream {
 			t.Errorf("%s: got %+v", tr.name, c)
@@ -65,14 +81,12 @@ func TestDecodeBadRecordKeepsNumberAndKeys(t *testing.T) {
 		"time is no number":    replace(`"ApproximateCreationDateTime":`, `"ApproximateCreationDateTime":"x","Other":`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			records, err := splitBatch(string(lambdaBatch(good, record, good)))
-			if err != nil || len(records) != 3 || records[1] != record {
-				t.Fatalf("got %d records, %v", len(records), err)
+			changes, err := decoded(string(lambdaBatch(good, record, good)))
+			if err != nil || len(changes) != 3 {
+				t.Fatalf("got %d records, %v", len(changes), err)
 			}
-			var d recordDecoder
-			var c Change
-			d.decode(records[1], &c)
-			if _, ok := errors.AsType[*UnreadableError](c.Err); !ok {
+			c := changes[1]
+			if _, ok := errors.AsType[*UnreadableError](c.Err); !ok || c.text != record {
 				t.Errorf("got %v", c.Err)
 			}
 			if c.Sequence != "4711" || c.Keys != pendingRow().Key || c.Stream == "" {
@@ -81,27 +95,26 @@ func TestDecodeBadRecordKeepsNumberAndKeys(t *testing.T) {
 			if c.Err != nil && strings.Contains(c.Err.Error(), "pending") {
 				t.Errorf("the error holds the value: %v", c.Err)
 			}
-			d.decode(records[2], &c)
-			if c.Err != nil {
-				t.Errorf("the next record: %v", c.Err)
+			if changes[0].Err != nil || changes[2].Err != nil {
+				t.Errorf("its neighbours: %v, %v", changes[0].Err, changes[2].Err)
 			}
 		})
 	}
 }
 
 // What is no batch is an error, never an empty batch: Lambda would take the silence for success.
-func TestSplitBatchRefuses(t *testing.T) {
+func TestBatchRefused(t *testing.T) {
 	for _, batch := range []string{
 		``, `null`, `[]`, `{}`, `{"records":[]}`, `{"Records":null}`, `{"Records":{}}`, `{"Records":[}`, `{"Records":[{}`,
-		`{"Records":[{}]`, `{"Records":[{}]} x`, `{"Records":[{"a":"]}`, `{"Records":[,]}`, `"Records"`,
+		`{"Records":[{}]`, `{"Records":[{}]} x`, `{"Records":[{"a":"]}`, `{"Records":[,]}`, `{"Records":[],"Records":[{}]}`, `{"Records":[{}],}`, `{"Records":[{} {}]}`, `"Records"`,
 	} {
-		if _, err := splitBatch(batch); err == nil {
-			t.Errorf("%s: no error", batch)
+		if changes, err := decoded(batch); err == nil {
+			t.Errorf("%s: %d records and no error", batch, len(changes))
 		} else if _, ok := errors.AsType[*BatchError](err); !ok {
 			t.Errorf("%s: %v", batch, err)
 		}
 	}
-	records, err := splitBatch(` { "other" : {"Records":[1]} , "Records" : [ ] } `)
+	records, err := decoded(` { "other" : {"Records":[1]} , "Records" : [ ] } `)
 	if err != nil || len(records) != 0 {
 		t.Errorf("got %v, %v", records, err)
 	}
@@ -152,14 +165,14 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"Records":[{"eventName":"MODIFY","dynamodb":{"Keys":{"pk":{"S":"TENANT#a"},"sk":{"S":"QUOTA#2026-11"}},"NewImage":{"a":{"L":[]}},"OldImage":{}}}]}`))
 	f.Add([]byte(`{"Records":[{},null,7,"x",[]]}`))
 	f.Fuzz(func(t *testing.T, batch []byte) {
-		records, err := splitBatch(string(batch))
+		b, err := newBatchReader(string(batch))
 		if err != nil {
 			return
 		}
-		var d recordDecoder
-		var c Change
-		for _, record := range records {
-			d.decode(record, &c)
+		records := 0
+		for read := b.next(); read != nil; read = b.next() {
+			records++
+			c := *read
 			evs, data, err := Derive(c)
 			if _, ok := errors.AsType[*UnreadableError](err); err != nil && (!ok || evs != nil || data != nil) {
 				t.Fatalf("got %v, %v, %v", evs, data, err)
@@ -175,9 +188,9 @@ func FuzzDecode(f *testing.F) {
 		}
 		// A valid batch holds as many records for us as for encoding/json.
 		var plain struct{ Records []json.RawMessage }
-		if json.Unmarshal(batch, &plain) == nil && !strings.Contains(strings.ToLower(string(batch)), "\\u") &&
-			strings.Count(strings.ToLower(string(batch)), `"records"`) == 1 && len(plain.Records) != len(records) {
-			t.Fatalf("%d records, encoding/json finds %d", len(records), len(plain.Records))
+		if b.err == nil && json.Unmarshal(batch, &plain) == nil && !strings.Contains(strings.ToLower(string(batch)), "\\u") &&
+			strings.Count(strings.ToLower(string(batch)), `"records"`) == 1 && len(plain.Records) != records {
+			t.Fatalf("%d records, encoding/json finds %d", records, len(plain.Records))
 		}
 	})
 }
@@ -245,17 +258,14 @@ func BenchmarkDecodeDerive(b *testing.B) {
 	b.Run("own", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			records, err := splitBatch(string(batch))
+			r, err := newBatchReader(string(batch))
 			if err != nil {
 				b.Fatal(err)
 			}
-			var d recordDecoder
 			var v deriver
-			var c Change
 			var evs []streamevents.Event
-			for _, record := range records {
-				d.decode(record, &c)
-				if evs, err = v.derive(evs[:0], &c); err != nil {
+			for c := r.next(); c != nil; c = r.next() {
+				if evs, err = v.derive(evs[:0], c); err != nil {
 					b.Fatal(err)
 				}
 			}
