@@ -90,6 +90,9 @@ func TestDeriveQuota(t *testing.T) {
 			ids := map[string]bool{}
 			for _, ev := range evs {
 				ids[ev.Head().ID] = true
+				if g, ok := ev.(*events.QuotaGranted); ok && g.ID != events.ID("QuotaGranted", "quota-1", 7) {
+					t.Errorf("id of the grant is %s", g.ID)
+				}
 				if q, ok := ev.(*events.QuotaLow); ok {
 					lows = append(lows, q.Percent)
 					if q.ID != events.ID("QuotaLow", "quota-1/"+strconv.Itoa(q.Percent), 7) {
@@ -138,6 +141,9 @@ func TestHC47Observations(t *testing.T) {
 			}
 			for _, ev := range evs {
 				ids = append(ids, ev.Head().ID)
+				if ev.Head().ID != events.ID(ev.DetailType(), "obs-1", ev.Head().Version) {
+					t.Errorf("%s: the id of %s is not that of type, observation and version", name, ev.DetailType())
+				}
 			}
 		}
 		if unique := slices.Compact(slices.Sorted(slices.Values(ids))); len(unique) != len(all) {
