@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,6 +167,7 @@ func TestRejectedAfterALostAnswer(t *testing.T) {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			var writes int
 			for _, e := range requestsOf(t, s) {
 				if e.Op == "TransactWriteItems" {
@@ -215,4 +218,29 @@ func TestTooManyWrites(t *testing.T) {
 	big.Tokens = 1
 	g.commit(g.session(), big, "r")
 	g.balanced()
+}
+
+// TestReservationOfAnotherRow: who finalizes by row id and attempt, and finds the row of a later action under its key, is told
+// that it was superseded, also where repeating is harmless: the result that is there answers other arguments. What names no row
+// that could ever be is refused before it can be kept as a suspect.
+func TestReservationOfAnotherRow(t *testing.T) {
+	t.Parallel()
+	g := newLedgerRig(t)
+	g.commit(g.session(), call("k", func(c *writers.Call) { c.Idempotent = true }), "the later action's")
+	old, err := g.session().Reservation(t.Context(), writers.SessionKey("k"), "row-of-an-earlier-action", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := old.Finalize(t.Context(), "the earlier action's", 0)
+	g.wantCode(err, writers.ErrSuperseded)
+	if out.JSON != nil {
+		t.Errorf("got the result of another action: %s", out.JSON)
+	}
+	if row := g.row("k"); !slices.Contains(row.Suspects, "row-of-an-earlier-action/1") {
+		t.Errorf("suspects %v", row.Suspects)
+	}
+	for _, id := range []string{"", " ", "a#b", strings.Repeat("x", 65)} {
+		_, err := g.session().Reservation(t.Context(), writers.SessionKey("k"), id, 1)
+		g.wantCode(err, writers.ErrInvalid)
+	}
 }

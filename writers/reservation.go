@@ -41,8 +41,8 @@ func (s Session) Reservation(ctx context.Context, k Key, rowID string, attempt i
 	if err != nil {
 		return nil, err
 	}
-	if rowID == "" {
-		return nil, invalid(op, "row_id", "is required")
+	if err := schema.CheckID("row_id", rowID, maxRowID); err != nil { // it may end up among the suspects of the row that is there
+		return nil, invalidID(op, err)
 	}
 	if attempt < 1 {
 		return nil, invalid(op, "attempt", "must be at least 1")
@@ -53,6 +53,9 @@ func (s Session) Reservation(ctx context.Context, k Key, rowID string, attempt i
 		return nil, failure(ctx, op, err)
 	case row == nil:
 		return nil, notFound(op, k)
+	}
+	if row.RowID != rowID {
+		row.Idempotent = false // nothing is known of the row that was meant: the result that is here may be another action's
 	}
 	row.RowID, row.Attempt = rowID, int64(attempt)
 	return s.hold(k, row), nil
@@ -284,8 +287,8 @@ const (
 )
 
 // Token serialises the Reservation for another process (a Step Functions state, a queue); see Tenant.Resume. It holds
-// identifiers, amounts and the lookup, no arguments; it is no secret, and no proof of anything: the tenant is checked where it is
-// resumed.
+// identifiers, amounts and the lookup, no arguments. It is not signed: the tenant is checked where it is resumed, the amounts that
+// a Release gives back are believed. Keep it where only your own programs write, and hand it to no client.
 func (r *Reservation) Token() string {
 	w := &r.row
 	b, err := json.Marshal(token{
