@@ -28,7 +28,6 @@ type payer struct {
 	shard  int            // that pays alone
 	split  []schema.Debit // set where no single shard can
 	splitP string         // the period that split was made for
-	reads  int            // how often all shards were looked at
 }
 
 // debits returns what the next try takes. Errors: ErrNotProvisioned, DynamoDB's.
@@ -92,7 +91,6 @@ func (p *payer) refused(ctx context.Context, key schema.Key, item schema.Item) e
 // alone, or several. Only a sum that is too small at one moment is "exhausted": read one by one, tokens that move between
 // shards would be missed.
 func (p *payer) survey(ctx context.Context) error {
-	p.reads++
 	period := schema.PeriodAt(p.plan.Period, p.l.now())
 	plan, shards, err := p.l.readQuota(ctx, p.tenant, period, int(p.plan.Shards))
 	if err != nil {

@@ -34,7 +34,6 @@ type Reason struct {
 	Item schema.Item // the old item where its condition failed; nil: there is none
 }
 
-// Passed, Failed and Contended sort reasons.
 func (r Reason) passed() bool { return r.Code == codeNone }
 
 func (r Reason) failed() bool { return r.Code == codeCondition }

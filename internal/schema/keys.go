@@ -278,7 +278,7 @@ func Bucket(name string, n int) int {
 	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n)) //nolint:gosec // the remainder is below n
 }
 
-// PendingBucket is the index partition of a pending row; HeldBucket that of one held for a person.
+// PendingBucket is the index partition of a pending row that the sweeper looks after.
 func PendingBucket(callKey string) string {
 	return "PENDING#" + strconv.Itoa(Bucket(callKey, Buckets))
 }
@@ -286,7 +286,7 @@ func PendingBucket(callKey string) string {
 // HeldBucket is the index partition of a row that is held for a person.
 func HeldBucket(callKey string) string { return "HELD#" + strconv.Itoa(Bucket(callKey, Buckets)) }
 
-// BucketNames are all index partitions, those of held rows last.
+// BucketNames are all index partitions of held rows, or of the other pending ones.
 func BucketNames(held bool) []string {
 	prefix := "PENDING#"
 	if held {

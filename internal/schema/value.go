@@ -153,7 +153,7 @@ const maxDuration = 10 * 366 * 24 * time.Hour
 // Item is an item as the SDK sends it.
 type Item = map[string]types.AttributeValue
 
-// S, N and the like make values.
+// S makes a string.
 func S(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
 // N makes a number. Values are only ever read, so the commonest are shared.
@@ -175,7 +175,7 @@ func B(b []byte) types.AttributeValue { return &types.AttributeValueMemberB{Valu
 // Bool makes a boolean.
 func Bool(b bool) types.AttributeValue { return &types.AttributeValueMemberBOOL{Value: b} }
 
-// SS makes a set of one string.
+// SS makes a set of strings; DynamoDB takes no empty one.
 func SS(s ...string) types.AttributeValue { return &types.AttributeValueMemberSS{Value: s} }
 
 // Millis makes epoch milliseconds.
