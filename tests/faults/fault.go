@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"net"
 	"runtime"
 	"syscall"
@@ -63,9 +62,6 @@ func (f Fault) After(run func()) Fault { f.after = run; return f }
 func Broken() error {
 	return &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 }
-
-// errDead ends whatever goes on in a process that has died.
-var errDead = errors.New("faults: the process is dead")
 
 // around does f to one request. send sends it.
 func around[O any](ctx context.Context, in *Injector, f Fault, send func() (O, error)) (O, error) {

@@ -22,15 +22,15 @@ func Every(level Level, op string, f Fault) Hook {
 	}
 }
 
-// When does what make says to the first events of a level and operation that fit, at most times of them; make returns
+// When does what choose says to the first events of a level and operation that fit, at most times of them; choose returns
 // false where an event does not fit.
-func When(level Level, op string, times int, make func(Event) (Fault, bool)) Hook {
+func When(level Level, op string, times int, choose func(Event) (Fault, bool)) Hook {
 	left := times // hooks are called one at a time
 	return func(e Event) Fault {
 		if e.Level != level || op != "" && e.Op != op || left == 0 {
 			return Fault{}
 		}
-		f, ok := make(e)
+		f, ok := choose(e)
 		if !ok {
 			return Fault{}
 		}
