@@ -26,7 +26,9 @@ func (e *Refused) Unwrap() error { return e.Cause }
 type Unsure struct{ Cause error }
 
 // Error returns the cause.
-func (e *Unsure) Error() string { return "transaction may or may not have been applied: " + e.Cause.Error() }
+func (e *Unsure) Error() string {
+	return "transaction may or may not have been applied: " + e.Cause.Error()
+}
 
 // Unwrap returns the cause.
 func (e *Unsure) Unwrap() error { return e.Cause }
