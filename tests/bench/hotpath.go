@@ -15,8 +15,8 @@ import (
 // Rounds are short, so that what else the machine does meets both sides alike, and many, so that what it does to one does
 // not decide. On an idle machine they take half of the time.
 var (
-	hotEffort     = effort{rounds: 60, atLeast: 9, calls: 200, time: 10 * time.Second}
-	hotEffortMore = effort{rounds: 150, atLeast: 9, calls: 200, time: 25 * time.Second} // where there is a target
+	hotEffort     = effort{rounds: 200, atLeast: 9, calls: 2 * callers, time: 10 * time.Second}
+	hotEffortMore = effort{rounds: 600, atLeast: 9, calls: 2 * callers, time: 25 * time.Second} // where there is a target
 )
 
 // hotPath measures what a call costs the process that makes it.

@@ -35,13 +35,16 @@ type effort struct {
 	rounds, atLeast int
 	time            time.Duration
 	calls           int64
-	callers         int // at once; 0 means 32
-	units           int // what one call does so many of is what is measured; 0 means the call itself
+	callers         int  // at once; 0 means 32
+	units           int  // what one call does so many of is what is measured; 0 means the call itself
+	collect         bool // garbage before each side, so that none pays for the other's: where one makes much more of it
 }
 
 // block makes the calls of one side of a round and returns what each took on average.
 func block(ctx context.Context, e effort, next *atomic.Int64, do call) (usage, error) {
-	runtime.GC() // so that nobody pays for another's garbage
+	if e.collect {
+		runtime.GC()
+	}
 	var left atomic.Int64
 	left.Store(e.calls)
 	g, ctx := errgroup.WithContext(ctx)

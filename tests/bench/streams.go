@@ -29,9 +29,9 @@ const batchRecords = 1000
 const pollerPages = 10
 
 var (
-	deriveEffort = effort{rounds: 25, atLeast: 5, time: 5 * time.Second, calls: 1, callers: 1, units: batchRecords}
-	putEffort    = effort{rounds: 40, atLeast: 5, time: 8 * time.Second, calls: 1, callers: 1, units: batchRecords}
-	pollerEffort = effort{rounds: 15, atLeast: 5, time: 10 * time.Second, calls: 1, callers: 1, units: pollerPages * batchRecords}
+	deriveEffort = effort{rounds: 25, atLeast: 5, time: 5 * time.Second, calls: 1, callers: 1, units: batchRecords, collect: true}
+	putEffort    = effort{rounds: 40, atLeast: 5, time: 8 * time.Second, calls: 1, callers: 1, units: batchRecords, collect: true}
+	pollerEffort = effort{rounds: 15, atLeast: 5, time: 10 * time.Second, calls: 1, callers: 1, units: pollerPages * batchRecords, collect: true}
 )
 
 // nowhere takes events and forgets them.
