@@ -17,6 +17,16 @@
 // did not happen is given back to exactly the quota items that were debited; what did happen is recorded even after
 // it was given up for lost, and recording it never fails on quota.
 //
+// # Many callers
+//
+// The SDK's HTTP client keeps 10 idle connections to a host. A process with more calls at once than that opens and closes
+// connections all the time, on AWS with a TLS handshake each, unless it is told to keep more:
+//
+//	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.MaxIdleConnsPerHost = 64 })
+//
+// Calls of one tenant meet at its quota item. From some ten calls a second on they begin to get into each other's way; a
+// plan with one shard for every ten calls a second keeps them apart.
+//
 // # Files
 //
 // call.go and key.go say what a call is; ledger.go and tenant.go are the handles; write.go sends the first transaction
