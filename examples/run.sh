@@ -12,8 +12,10 @@ dev=
 trap 'test -z "$dev" || { kill "$dev" 2>/dev/null || :; wait "$dev" 2>/dev/null || :; }; rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 
+program=./examples/$name
+test ! -d "$program/demo" || program=$program/demo
 go build -o "$dir/toolledger" ./cmd/toolledger
-go build -o "$dir/example" "./examples/$name"
+go build -o "$dir/example" "$program"
 "$dir/toolledger" dev --json --addr 127.0.0.1:0 >"$dir/events" 2>"$dir/log" &
 dev=$!
 waited=0

@@ -78,8 +78,8 @@ func param(name, kind, value string) string {
 
 const acme = `{"tenantId":"acme","idempotencyKey":"k1"}`
 
-// TestBedrockEnvelopes: each kind of event gets the envelope of its kind, byte for byte, and a retry gets the same.
-func TestBedrockEnvelopes(t *testing.T) {
+// TestHC71BedrockEnvelopes: each kind of event gets the envelope of its kind, byte for byte, and a retry gets the same.
+func TestHC71BedrockEnvelopes(t *testing.T) {
 	o := newOrders(t)
 	f := Bedrock(newTestLedger(t, newClock()), o.tools, nil)
 	byFunction := `{"messageVersion":"1.0","response":{"actionGroup":"orders","function":"place_order","functionResponse":{"responseBody":{"TEXT":{"body":"{\"order\":1}"}}}},` +
@@ -127,8 +127,8 @@ func refusal(t *testing.T, raw json.RawMessage) (code, state string, doc map[str
 	return code, state, doc
 }
 
-// TestBedrockConverts: text becomes what the tool's schema asks for, strictly; nothing is rounded, guessed or taken twice.
-func TestBedrockConverts(t *testing.T) {
+// TestHC73BedrockConverts: text becomes what the tool's schema asks for, strictly; nothing is rounded, guessed or taken twice.
+func TestHC73BedrockConverts(t *testing.T) {
 	o := newOrders(t)
 	ledger := newTestLedger(t, newClock())
 	f := Bedrock(ledger, o.tools, nil)
@@ -189,9 +189,9 @@ func TestBedrockConverts(t *testing.T) {
 	}
 }
 
-// TestBedrockRefusals: who the tenant is comes from the session attributes alone; every refusal stays in the envelope, and
+// TestHC73BedrockRefusals: who the tenant is comes from the session attributes alone; every refusal stays in the envelope, and
 // the model goes on only where the user can mend it.
-func TestBedrockRefusals(t *testing.T) {
+func TestHC73BedrockRefusals(t *testing.T) {
 	o := newOrders(t)
 	l := newTestLedger(t, newClock())
 	f := Bedrock(l, o.tools, func(action string) string {
