@@ -174,7 +174,7 @@ func ownDefinitions() []Definition {
 		own(MetricsUncertain, UnitCount, emitterSink, StatisticSum, "Points sent without an answer; not sent again, since that could count them twice."),
 		sweep(SweepRuns, "Runs of the sweeper; none for five minutes means that reservations pile up."),
 		sweep(SweepFound, "Overdue reservations found."),
-		sweep(SweepVerified, "Overdue reservations whose tool was asked."),
+		sweep(SweepVerified, "Overdue reservations of which a verifier said whether they took effect."),
 		sweep(SweepFinalized, "Overdue reservations whose effect turned out to have happened."),
 		sweep(SweepExpired, "Overdue reservations given back."),
 		sweep(SweepUnknown, "Overdue reservations put off because their tool could not tell."),
