@@ -1,81 +1,73 @@
-// Subscriber keeps one item per tool call, made from the events alone, whatever their order and repetition.
+// Subscriber keeps one item per tool call and the totals of each tenant, made from the events alone, whatever their order
+// and repetition.
+//
+// As a Lambda function it stands behind an EventBridge rule. Anywhere else it reads the events that `toolledger dev --json`
+// shows, from the file that TOOLLEDGER_EVENTS names, and prints what it made of them.
 package main
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
+	"fmt"
+	"io"
 	"log"
-	"log/slog"
 	"os"
-	"strconv"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"toolledger/streams/events"
 )
 
-type view struct {
-	db    *dynamodb.Client
-	table string
-}
-
-// handle takes one event. An error sends it to the dead-letter queue: it is not ours, or the table did not take it.
-func (v *view) handle(ctx context.Context, envelope json.RawMessage) error {
-	ev, err := events.Parse(envelope)
-	if err != nil {
-		return err
-	}
-	switch e := ev.(type) {
-	case *events.ToolCallReserved:
-		return v.put(ctx, e.Head(), "pending", e.ReservedTokens)
-	case *events.ToolEffectApplied:
-		return v.put(ctx, e.Head(), "applied", e.ChargedTokens)
-	case *events.ToolEffectSettledLate:
-		return v.put(ctx, e.Head(), "applied", e.ChargedTokens)
-	case *events.ReservationReleased, *events.ReservationExpired, *events.ReservationResolved:
-		return v.put(ctx, ev.Head(), "failed", 0)
-	case *events.Unknown:
-		slog.InfoContext(ctx, "an event newer than this program", slog.String("type", e.Type))
-	}
-	return nil // of no concern to the view
-}
-
-// put moves the item of a row forward, never back.
-func (v *view) put(ctx context.Context, h events.Header, state string, tokens int64) error {
-	_, err := v.db.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName:           &v.table,
-		Key:                 map[string]types.AttributeValue{"row": text(h.RowID)},
-		ConditionExpression: new("attribute_not_exists(#version) OR #version < :version"),
-		UpdateExpression:    new("SET #version = :version, #state = :state, #tokens = :tokens, #tenant = :tenant, #tool = :tool"),
-		ExpressionAttributeNames: map[string]string{
-			"#version": "version", "#state": "state", "#tokens": "tokens", "#tenant": "tenant", "#tool": "tool",
-		},
-		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":version": number(h.Version), ":state": text(state), ":tokens": number(tokens),
-			":tenant": text(h.Tenant), ":tool": text(h.Tool),
-		},
-	})
-	if _, stale := errors.AsType[*types.ConditionalCheckFailedException](err); stale {
-		return nil
-	}
-	return err
-}
-
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-
-func number(n int64) types.AttributeValue {
-	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
-}
-
 func main() {
-	cfg, err := config.LoadDefaultConfig(context.Background())
+	ctx := context.Background()
+	cfg, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	v := &view{db: dynamodb.NewFromConfig(cfg), table: os.Getenv("VIEW_TABLE")}
-	lambda.Start(v.handle)
+	v := &view{db: dynamodb.NewFromConfig(cfg), table: os.Getenv("VIEW_TABLE"), now: time.Now}
+	if os.Getenv("AWS_LAMBDA_RUNTIME_API") != "" {
+		lambda.Start(v.handle)
+	}
+	if err := story(ctx, v, os.Getenv("LEDGER_TABLE"), os.Getenv("TOOLLEDGER_EVENTS"), os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// replay hands the events of a file to the view, each twice: EventBridge may do that too.
+func replay(ctx context.Context, v *view, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Scan() // what dev says of itself
+	for lines.Scan() {
+		for range 2 {
+			if err := v.handle(ctx, lines.Bytes()); err != nil {
+				return err
+			}
+		}
+	}
+	return lines.Err()
+}
+
+// show prints the view.
+func show(ctx context.Context, v *view, out io.Writer) error {
+	pages := dynamodb.NewScanPaginator(v.db, &dynamodb.ScanInput{TableName: &v.table})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		for _, item := range page.Items {
+			if str(item, "state") != "" {
+				fmt.Fprintf(out, "%-28s %-10s %s\n", str(item, "row"), str(item, "state"), str(item, "tool"))
+			} else if n := num(item, "applied"); n > 0 {
+				fmt.Fprintf(out, "%-28s %d calls, %d tokens\n", str(item, "row"), n, num(item, "tokens"))
+			}
+		}
+	}
+	return nil
 }
