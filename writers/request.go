@@ -98,7 +98,7 @@ func (c *request) checkTimes() error {
 	if c.Lease < time.Millisecond {
 		return invalid(c.op, "lease", "must be at least 1ms")
 	}
-	if len(c.Writes) > 0 && !c.commit && c.op != "commit" {
+	if len(c.Writes) > 0 && c.op != "commit" {
 		return invalid(c.op, "writes", "belong to Commit: a reservation cannot carry them")
 	}
 	return c.checkCompensates()

@@ -17,6 +17,10 @@ import (
 
 const noMetrics = "-"
 
+// publishTime is less than what a sweep leaves of the invocation by default: a CloudWatch that does not answer must not make a
+// sweep that is done look like one that was killed.
+const publishTime = 3 * time.Second
+
 type handler struct {
 	sweeper *sweeper.Sweeper
 	cloud   *metrics.CloudWatch // nil: publish none
@@ -92,7 +96,9 @@ func verifiers(cfg aws.Config, value string) (func(context.Context, sweeper.Veri
 func (h *handler) handle(ctx context.Context, _ json.RawMessage) (sweeper.Report, error) {
 	report, err := h.sweeper.Run(ctx)
 	if h.cloud != nil {
-		if perr := h.cloud.Record(context.WithoutCancel(ctx), report.Metrics()); perr != nil {
+		publishing, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTime)
+		defer cancel()
+		if perr := h.cloud.Record(publishing, report.Metrics()); perr != nil {
 			h.log.LogAttrs(ctx, slog.LevelError, "metrics of the sweep not published", slog.Any("error", perr))
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -26,12 +28,17 @@ func (e emptyLedger) Query(context.Context, *dynamodb.QueryInput, ...func(*dynam
 }
 
 type cloud struct {
-	got []*cloudwatch.PutMetricDataInput
-	err error
+	got  []*cloudwatch.PutMetricDataInput
+	err  error
+	mute bool // never answers
 }
 
-func (c *cloud) PutMetricData(_ context.Context, in *cloudwatch.PutMetricDataInput, _ ...func(*cloudwatch.Options)) (*cloudwatch.PutMetricDataOutput, error) {
+func (c *cloud) PutMetricData(ctx context.Context, in *cloudwatch.PutMetricDataInput, _ ...func(*cloudwatch.Options)) (*cloudwatch.PutMetricDataOutput, error) {
 	c.got = append(c.got, in)
+	if c.mute {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return &cloudwatch.PutMetricDataOutput{}, c.err
 }
 
@@ -111,4 +118,23 @@ func TestHandle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Promise: a CloudWatch that does not answer cannot make a sweep that is done fail: the function answers before its time is up.
+func TestHandleMuteCloudWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, err := newHandler(env("LEDGER_TABLE", "ledger", "LOG_LEVEL", "error"), awsConfig, emptyLedger{}, &cloud{mute: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
+		defer cancel()
+		began := time.Now()
+		if report, err := h.handle(ctx, nil); err != nil || !report.Complete {
+			t.Errorf("%+v, %v", report, err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
 }
