@@ -26,7 +26,6 @@ func (u usage) over(b usage) usage {
 	return usage{
 		cpu: quotient(u.cpu, b.cpu), wall: quotient(u.wall, b.wall), allocs: quotient(u.allocs, b.allocs), bytes: quotient(u.bytes, b.bytes),
 	}
-
 }
 
 // effort is how long to measure: so many rounds of so many calls of each side, or fewer on a machine that is too busy to make

@@ -10,7 +10,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"toolledger/internal/schema"
 	"toolledger/internal/stack"
 	"toolledger/writers"
 )
@@ -199,7 +198,7 @@ func (m *meter) refused(ctx context.Context, items []types.TransactWriteItem) er
 			if err != nil {
 				return err
 			}
-			size = sizeOf(schema.Item(out.Item))
+			size = sizeOf(out.Item)
 		}
 		m.writes += float64(2 * kilobytes(size))
 	}
