@@ -98,7 +98,7 @@ const maxRounds = 8
 //
 // The report is valid also beside an error. Errors: ErrMissingTenant, ErrInvalid (also where items of the tenant cannot be
 // understood, or are in a ResultStore that Config.Results does not name), ErrInProgress and ErrOutcomeUnknown for calls that
-// have to end first, ErrUnavailable, ctx's.
+// have to end first, ErrSuperseded where the tenant was given a plan again meanwhile, ErrUnavailable, ctx's.
 func (t Tenant) Erase(ctx context.Context, cfg Erasure) (ErasureReport, error) {
 	const op = "erase"
 	if err := t.check(op); err != nil {
@@ -158,10 +158,8 @@ func (e *erasure) run(ctx context.Context) error {
 			e.count(func(r *ErasureReport) { r.Complete = err == nil })
 			return err
 		}
-		if round == 0 {
-			if err := e.t.Suspend(ctx, true); err != nil && !errors.Is(err, ErrNotProvisioned) {
-				return err
-			}
+		if err := e.stop(ctx, seen, round); err != nil {
+			return err
 		}
 		if err := e.remove(ctx, seen); err != nil {
 			return err
@@ -171,6 +169,23 @@ func (e *erasure) run(ctx context.Context) error {
 		Code: ErrUnavailable, Op: e.op, RetryAfter: e.l.cfg.Skew,
 		Reason: "items of the tenant come back as fast as they are erased: somebody still calls in its name; stop that, then erase again",
 	}
+}
+
+// stop suspends the tenant before anything is erased. A plan that is not suspended later on is a new one: its giver wins.
+func (e *erasure) stop(ctx context.Context, seen *look, round int) error {
+	switch {
+	case seen.plan == nil:
+		return nil
+	case round == 0:
+		err := e.t.Suspend(ctx, true)
+		if errors.Is(err, ErrNotProvisioned) { // removed meanwhile by another Erase
+			return nil
+		}
+		return err
+	case !seen.plan.Suspended:
+		return &Error{Code: ErrSuperseded, Op: e.op, Reason: "somebody gave the tenant a plan again while it was erased; erase again if it is to go"}
+	}
+	return nil
 }
 
 // refuse names what is in the way.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -28,7 +30,7 @@ func (e *erasure) remove(ctx context.Context, seen *look) error {
 		func() error { return e.results(ctx) },
 		func() error { return e.each(ctx, observed, e.others) },
 		func() error { return e.each(ctx, called, e.others) },
-		func() error { return e.each(ctx, quota, e.others) },
+		func() error { return e.quota(ctx, quota) },
 		func() error { return e.plan(ctx, seen.plan) },
 		func() error { return e.grants(ctx, seen.grants) },
 	} {
@@ -205,15 +207,21 @@ func (e *erasure) resultsFailed(err error) error {
 	return f
 }
 
-// others erases what one partition holds beside rows.
+// others erases the observations or the session of one partition.
 func (e *erasure) others(ctx context.Context, pk string) error {
 	return e.partition(ctx, e.l.cfg.Table, pk, "", func(items []schema.Item) error {
 		var batch []types.TransactWriteItem
 		var erased ErasedItems
 		for _, item := range items {
 			key := keyOf(item)
-			id, err := schema.ParseKey(key)
-			if err != nil || !erased.add(id.Kind) {
+			switch id, err := schema.ParseKey(key); {
+			case err != nil:
+				continue
+			case id.Kind == schema.KindObservation:
+				erased.Observations++
+			case id.Kind == schema.KindSession:
+				erased.Sessions++
+			default: // a row that came after the look
 				continue
 			}
 			batch = append(batch, e.l.tables.DeleteItem(key))
@@ -228,19 +236,31 @@ func (e *erasure) others(ctx context.Context, pk string) error {
 	})
 }
 
-// add counts one item; false: it is of a kind that is not removed this way.
-func (e *ErasedItems) add(kind schema.Kind) bool {
-	switch kind {
-	case schema.KindObservation:
-		e.Observations++
-	case schema.KindSession:
-		e.Sessions++
-	case schema.KindQuota:
-		e.QuotaItems++
-	case schema.KindRow, schema.KindPlan, schema.KindGrant, schema.KindLease, schema.KindUnknown:
-		return false
+// quota erases quota items, all shards of a period at once: they are made at once, and whoever meets only some of them
+// could neither read the period nor make it anew.
+func (e *erasure) quota(ctx context.Context, partitions []string) error {
+	periods := map[string][]types.TransactWriteItem{}
+	for _, pk := range partitions {
+		if err := e.partition(ctx, e.l.cfg.Table, pk, "", func(items []schema.Item) error {
+			for _, item := range items {
+				key := keyOf(item)
+				if id, err := schema.ParseKey(key); err == nil && id.Kind == schema.KindQuota {
+					periods[id.Period] = append(periods[id.Period], e.l.tables.DeleteItem(key))
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
 	}
-	return true
+	for _, period := range slices.Sorted(maps.Keys(periods)) {
+		for shards := range slices.Chunk(periods[period], protocol.MaxItems) {
+			if err := e.deleteAll(ctx, shards, ErasedItems{QuotaItems: len(shards)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // deleteAll removes items whatever they hold by now.

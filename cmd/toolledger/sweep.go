@@ -129,7 +129,9 @@ func remoteVerifiers(l *location, functions map[string]string) (func(context.Con
 }
 
 func (a *app) sweepOnce(ctx context.Context, s *sweeper.Sweeper) error {
+	bar := a.progress("sweeping", 0)
 	report, err := s.Run(ctx)
+	bar.Done()
 	if a.json {
 		if jerr := a.printJSON(report); jerr != nil {
 			return jerr
