@@ -65,7 +65,7 @@ func TestBadCommandLines(t *testing.T) {
 	for want, args := range map[string][]string{
 		"absent.jsonl: cannot be read: no such file or directory": {"replay", filepath.Join(dir, "absent.jsonl")},
 		": cannot be read: is a directory":                        {"replay", dir},
-		"accepts 1 arg(s), received 0":                            {"replay"},
+		"want FILE, got 0 arguments":                              {"replay"},
 		"--tokens -1: want 0 to 2^53":                             {"replay", file, "--tokens=-1"},
 		"--tokens 9007199254740993: want 0 to 2^53":               {"replay", file, "--tokens=9007199254740993"},
 		`--key "id": want tool_call_id or intent`:                 {"replay", file, "--key=id"},
@@ -79,6 +79,7 @@ func TestBadCommandLines(t *testing.T) {
 		"--seed":                                                  {"demo", "--seed=-1"},
 		"--sabotage":                                              {"demo", "--sabotage=everything"},
 		"its folder does not exist":                               {"demo", "--data", filepath.Join(dir, "none", "ledger.db")},
+		"holds no ledger":                                         {"audit", "--local", file},
 		"say where the ledger is":                                 {"audit"},
 		"there is no ledger in this file":                         {"audit", "--local", filepath.Join(dir, "none.db")},
 		"exclude each other":                                      {"audit", "--local", file, "--endpoint", "http://127.0.0.1:1"},

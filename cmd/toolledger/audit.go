@@ -26,7 +26,7 @@ type auditFlags struct {
 func newAuditCommand(a *app) *cobra.Command {
 	f := &auditFlags{}
 	cmd := &cobra.Command{
-		Use: "audit", GroupID: groupLook, Args: cobra.NoArgs,
+		Use: "audit", GroupID: groupLook, Args: noArgs,
 		Short: "Check that the books balance and that every row is in a legal state",
 		Long: `Reads the whole ledger table consistently and checks that for every quota item
 granted - remaining is what its pending and applied rows were debited, and that every row is in a legal state.

@@ -23,7 +23,7 @@ const (
 func newDemoCommand(a *app) *cobra.Command {
 	o := demoOptions{}
 	cmd := &cobra.Command{
-		Use: "demo", GroupID: groupTry, Args: cobra.NoArgs,
+		Use: "demo", GroupID: groupTry, Args: noArgs,
 		Short: "Tell the story of a retry storm on the local stack, and prove that nothing happened twice",
 		Long: `Agents of several tenants want things done. Each is tried by 2 to 8 callers at once and again later; workers die
 between act and finalize, answers are lost on the way, a worker stalls past its deadline, one tenant runs out of quota, one

@@ -199,7 +199,7 @@ func (s *story) conclude(r *report, p *demoPlan) {
 	s.tally(r)
 	r.check("each intent", twice == 0 && r.Unsettled == 0,
 		"%d intents with as many effects as they should have, %d with others, %d without an answer", len(p.calls)-twice, twice, r.Unsettled)
-	r.check("the key used again", p.reuse != nil && r.KeyConflicts == 1, "%d calls refused as key conflict", r.KeyConflicts)
+	r.check("the key used again", p.reuse != nil && r.KeyConflicts == 1, "refused as key conflict: %d", r.KeyConflicts)
 	poor := p.tenants[len(p.tenants)-1]
 	r.check("the tenant without quota", r.QuotaDenied > 0, "%d calls of %s denied, nothing happened for them", r.QuotaDenied, poor)
 }

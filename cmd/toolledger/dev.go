@@ -35,7 +35,7 @@ func newDevCommand(a *app) *cobra.Command {
 		Use: "dev", GroupID: groupTry, Args: noArgs,
 		Short: "Run the whole system with an HTTP front until stopped",
 		Long: `Runs the whole system until it is stopped (Ctrl-C): the HTTP front, the stream consumer, which shows the events,
-and the sweeper, on a local stack in memory unless told otherwise. --data FILE keeps the ledger over restarts.
+and the sweeper, on a local stack in memory unless told otherwise. --local FILE keeps the ledger over restarts.
 The front believes whatever tenant the header X-Tenant-Id names and lets everybody set plans: it is for development.
 With --json the first line on stdout is an object that says where everything is (http, dynamodb, region, table,
 control_table), and every event is a further line, in the envelope in which EventBridge delivers it.`,
@@ -60,7 +60,7 @@ func (f *devFlags) check() error {
 	}
 	switch {
 	case f.tokens < 0 || f.tokens > schema.MaxTokens:
-		return badInput("--tokens %d: want 0 to %d", f.tokens, int64(schema.MaxTokens))
+		return badInput("--tokens %d: want 0 to 2^53", f.tokens)
 	case f.sweepEvery < minEvery:
 		return badInput("--sweep-every %s: want at least %s", f.sweepEvery, minEvery)
 	case f.skew < 0 || f.skew > time.Hour:

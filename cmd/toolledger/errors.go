@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
 // The exit codes.
@@ -46,6 +48,23 @@ func exitCode(ctx context.Context, err error) int {
 		return exitInterrupted
 	}
 	return exitBadInput
+}
+
+// flagText says what is wrong with a flag, in the words of somebody who does not know which function reads it.
+func flagText(err error) string {
+	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err.Error()
+	}
+	flag := bad.GetFlag()
+	want := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number of at least 0", "float64": "a number",
+		"bool": "true or false", "duration": "a time such as 90s, 5m or 1h30m",
+	}[flag.Value.Type()]
+	if want == "" {
+		return err.Error()
+	}
+	return fmt.Sprintf("--%s %q: want %s", flag.Name, bad.GetValue(), want)
 }
 
 // oneLine renders err for stderr.

@@ -35,7 +35,10 @@ grant again changes nothing and is no error.`,
 	cmd.Flags().Int64Var(&tokens, "tokens", 0, "`N` tokens, 1 to 2^53")
 	cmd.Flags().StringVar(&key, "key", "", "`K` names this grant")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if tokens < 1 || tokens > schema.MaxTokens {
+		switch {
+		case !cmd.Flags().Changed("tokens"):
+			return badInput("--tokens N is required")
+		case tokens < 1 || tokens > schema.MaxTokens:
 			return badInput("--tokens %d: want 1 to 2^53", tokens)
 		}
 		if err := schema.CheckID("--key", key, schema.MaxGrant); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"net"
@@ -49,17 +50,25 @@ func TestBadInput(t *testing.T) {
 		args []string
 		text string
 	}{
-		"unknown command":  {[]string{"demmo"}, `unknown command "demmo"`},
-		"near miss":        {[]string{"versio"}, "did you mean version?"},
-		"unknown flag":     {[]string{"init", "--bogus"}, "--bogus (see toolledger init --help)"},
-		"stray argument":   {[]string{"version", "now"}, `unexpected argument "now"`},
-		"log level":        {[]string{"version", "--log-level", "loud"}, `--log-level "loud"`},
-		"nowhere":          {[]string{"init"}, "--endpoint URL"},
-		"endpoint down":    {[]string{"init", "--endpoint", "http://127.0.0.1:1"}, "no DynamoDB answers at http://127.0.0.1:1"},
-		"no URL":           {[]string{"init", "--endpoint", "127.0.0.1:8000"}, `--endpoint "127.0.0.1:8000"`},
-		"table name":       {[]string{"init", "--endpoint", "http://127.0.0.1:1", "--table", "a#b"}, `--table "a#b"`},
-		"one table":        {[]string{"init", "--endpoint", "http://127.0.0.1:1", "--control", "toolledger"}, "plans need a table of their own"},
-		"flag needs value": {[]string{"init", "--table"}, "flag needs an argument: --table"},
+		"unknown command":   {[]string{"demmo"}, `unknown command "demmo"`},
+		"near miss":         {[]string{"versio"}, "did you mean version?"},
+		"unknown flag":      {[]string{"init", "--bogus"}, "--bogus (see toolledger init --help)"},
+		"stray argument":    {[]string{"version", "now"}, `unexpected argument "now"`},
+		"log level":         {[]string{"version", "--log-level", "loud"}, `--log-level "loud"`},
+		"nowhere":           {[]string{"init"}, "--endpoint URL"},
+		"endpoint down":     {[]string{"init", "--endpoint", "http://127.0.0.1:1"}, "no DynamoDB answers at http://127.0.0.1:1"},
+		"no URL":            {[]string{"init", "--endpoint", "127.0.0.1:8000"}, `--endpoint "127.0.0.1:8000"`},
+		"table name":        {[]string{"init", "--endpoint", "http://127.0.0.1:1", "--table", "a#b"}, `--table "a#b"`},
+		"one table":         {[]string{"init", "--endpoint", "http://127.0.0.1:1", "--control", "toolledger"}, "plans need a table of their own"},
+		"no number":         {[]string{"demo", "--intents", "many"}, `--intents "many": want a whole number (see toolledger demo --help)`},
+		"below nothing":     {[]string{"demo", "--seed", "-1"}, `--seed "-1": want a whole number of at least 0`},
+		"no duration":       {[]string{"sweep", "--every", "60"}, `--every "60": want a time such as 90s`},
+		"no file":           {[]string{"replay"}, "want FILE, got 0 arguments"},
+		"one file too many": {[]string{"replay", "a", "b"}, "want FILE, got 2 arguments"},
+		"demo of what":      {[]string{"demo", "storm"}, `unexpected argument "storm"`},
+		"grant of what":     {[]string{"grant", "acme", "--key", "k"}, "--tokens N is required"},
+		"tokens of dev":     {[]string{"dev", "--tokens", "-1"}, "--tokens -1: want 0 to 2^53"},
+		"flag needs value":  {[]string{"init", "--table"}, "flag needs an argument: --table"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -73,6 +82,18 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("%q does not say %q", stderr.String(), tt.text)
 			}
 		})
+	}
+}
+
+// Promise: who stops a command is told so, and not which function noticed.
+func TestInterrupted(t *testing.T) {
+	noAWS(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, []string{"init", "--endpoint", "http://127.0.0.1:1"}, &stdout, &stderr)
+	if code != 130 || stdout.Len() != 0 || stderr.String() != "toolledger: init: interrupted\n" {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout.String(), stderr.String())
 	}
 }
 

@@ -250,7 +250,11 @@ func (a *app) printPending(r pendingResult, o *operator) {
 		a.print("no reservation is past its deadline\n")
 		return
 	}
-	a.print("%d reservations past their deadline hold %s; %d of them wait for a person\n", r.Count, tokensOf(r.Tokens), r.Held)
+	if r.Count == 1 {
+		a.print("1 reservation past its deadline holds %s; %d wait for a person\n", tokensOf(r.Tokens), r.Held)
+	} else {
+		a.print("%d reservations past their deadline hold %s; %d of them wait for a person\n", r.Count, tokensOf(r.Tokens), r.Held)
+	}
 	for _, v := range r.Rows {
 		scope := ""
 		if v.Scope == string(schema.ScopeTenant) {

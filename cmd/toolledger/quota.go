@@ -78,7 +78,11 @@ func (a *app) quota(ctx context.Context, b *bench, tenant string, grant *grantVi
 func (a *app) printQuota(r quotaResult) {
 	a.print("tenant %s has %s\n", r.Tenant, r.Plan)
 	if r.Plan.By != "" {
-		a.print("  last changed %s by %s %s\n", stamp(r.Plan.UpdatedAt), printable(r.Plan.By), printable(r.Plan.Why))
+		why := ""
+		if r.Plan.Why != "" {
+			why = ": " + printable(r.Plan.Why)
+		}
+		a.print("  last changed %s by %s%s\n", stamp(r.Plan.UpdatedAt), printable(r.Plan.By), why)
 	}
 	until := ", which does not end"
 	if !r.ResetsAt.IsZero() {

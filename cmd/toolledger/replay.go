@@ -34,7 +34,7 @@ const (
 func newReplayCommand(a *app) *cobra.Command {
 	o := replayOptions{}
 	cmd := &cobra.Command{
-		Use: "replay FILE", GroupID: groupTry, Args: cobra.ExactArgs(1),
+		Use: "replay FILE", GroupID: groupTry, Args: oneFile,
 		Short: "Feed recorded tool calls through reserve, act and finalize, and prove that each took effect once",
 		Long: `Feeds recorded tool calls (JSON lines with session, seq, tool_call_id, tool, mutating, args, result, is_error, and
 optionally tokens) through reserve, act and finalize, in the order of the file, on a local stack in memory unless told

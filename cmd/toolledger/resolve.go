@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -150,7 +149,7 @@ func (a *app) resolved(b *bench, before, after *schema.Row, verdict writers.Reso
 	}
 	switch {
 	case !r.Changed:
-		a.print("it was %s already; nothing was changed\n", settledText(after))
+		a.print("nothing was changed: the call is %s\n", settledText(after))
 	case r.Verdict == "applied":
 		a.print("recorded as applied by %s: %s charged\n", printable(after.By), tokensOf(r.Charged))
 	case before.State == schema.StatePending:
@@ -169,5 +168,5 @@ func settledText(r *schema.Row) string {
 	if r.By != "" {
 		text += " by " + printable(r.By)
 	}
-	return text + ", " + r.UpdatedAt.UTC().Format(time.RFC3339)
+	return text + ", since " + stamp(r.UpdatedAt)
 }

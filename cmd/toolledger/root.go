@@ -92,7 +92,7 @@ Exit codes: 0 well, 1 a promise is broken or a race was lost, 2 bad input, 130 i
 		return pflag.NormalizedName(name)
 	})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return badInput("%w (see %s --help)", err, cmd.CommandPath())
+		return badInput("%s (see %s --help)", flagText(err), cmd.CommandPath())
 	})
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
@@ -105,6 +105,14 @@ Exit codes: 0 well, 1 a promise is broken or a race was lost, 2 bad input, 130 i
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return badInput("unexpected argument %q (see %s --help)", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// oneFile wants the name of one file.
+func oneFile(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return badInput("want FILE, got %d arguments (see %s --help)", len(args), cmd.CommandPath())
 	}
 	return nil
 }
@@ -143,8 +151,16 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	if cmd != nil {
 		name = strings.ReplaceAll(cmd.CommandPath(), " ", ": ")
 	}
-	_, _ = fmt.Fprintf(a.stderr, "%s: %s\n", name, oneLine(err))
-	return exitCode(ctx, err)
+	code := exitCode(ctx, err)
+	text := oneLine(err)
+	if code == exitInterrupted {
+		text = "interrupted"
+	}
+	if cmd != nil { // the ledger's operations are called as the commands are
+		text = strings.TrimPrefix(text, cmd.Name()+": ")
+	}
+	_, _ = fmt.Fprintf(a.stderr, "%s: %s\n", name, text)
+	return code
 }
 
 // print writes text for a person to stdout, or to stderr where stdout belongs to JSON.

@@ -137,9 +137,16 @@ func (a *app) printShow(r showResult, now time.Time) {
 		{"row", fmt.Sprintf("%s, version %d, last written %s", v.RowID, v.Version, stamp(v.UpdatedAt))},
 	})
 	for _, line := range []struct{ name, text string }{
-		{"result", resultText(v)}, {"unverified", unverifiedText(v)}, {"suspects", strings.Join(v.Suspects, " ")},
-		{"settled by", v.SettledBy}, {"by", printable(v.By)}, {"why", printable(v.Why)}, {"compensates", printable(v.Compensates)},
-		{"compensated by", printable(v.CompensatedBy)}, {"trace", printable(v.Trace)}, {"forgotten", stampIf(v.ExpiresAt)},
+		{"result", resultText(v)},
+		{"unverified", unverifiedText(v)},
+		{"suspects", strings.Join(v.Suspects, " ")},
+		{"settled by", v.SettledBy},
+		{"by", printable(v.By)},
+		{"why", printable(v.Why)},
+		{"compensates", printable(v.Compensates)},
+		{"compensated by", printable(v.CompensatedBy)},
+		{"trace", printable(v.Trace)},
+		{"forgotten", stampIf(v.ExpiresAt)},
 	} {
 		if line.text != "" && line.text != `""` {
 			t.AppendRow(table.Row{line.name, line.text})
@@ -204,6 +211,9 @@ func resultText(v rowView) string {
 func unverifiedText(v rowView) string {
 	if !v.Unverified {
 		return ""
+	}
+	if v.Failure == schema.FailureResolved {
+		return "it did not happen as a person says; nothing in the outside world has confirmed it"
 	}
 	return "an attempt ended without anybody knowing whether it took effect"
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
+	"github.com/aws/smithy-go/logging"
 	"github.com/spf13/cobra"
 
 	"toolledger/internal/stack"
@@ -54,7 +56,7 @@ func addWhere(cmd *cobra.Command) *where {
 	f := cmd.Flags()
 	f.StringVar(&w.local, "local", "", "a ledger kept in `FILE` by the local stack")
 	f.StringVar(&w.endpoint, "endpoint", "", "the DynamoDB at `URL`")
-	f.StringVar(&w.stack, "stack", "", "the deployed CloudFormation stack `NAME`")
+	f.StringVar(&w.stack, "stack", "", "the deployed CloudFormation stack `NAME` (not built yet)")
 	w.addTables(cmd)
 	return w
 }
@@ -84,7 +86,7 @@ func (a *app) tryLocation(ctx context.Context, w *where) (*location, error) {
 // so nothing is assumed, made or started anew, and the tables must be there.
 func (a *app) lookLocation(ctx context.Context, w *where) (*location, error) {
 	if w.local == "" && w.endpoint == "" && w.stack == "" && (w.table == "" || w.region == "" && os.Getenv("AWS_REGION") == "") {
-		return nil, badInput("say where the ledger is: --local FILE, --endpoint URL, --stack NAME, or --table NAME --region R")
+		return nil, badInput("say where the ledger is: --local FILE, --endpoint URL, or --table NAME --region R")
 	}
 	open, err := a.opener(w)
 	if err != nil {
@@ -221,7 +223,10 @@ func (a *app) openAWS(ctx context.Context, w *where) (*location, error) {
 }
 
 func (a *app) awsConfig(ctx context.Context, w *where) (aws.Config, error) {
-	var opts []func(*config.LoadOptions) error
+	// What the SDK has to say goes into the log: a failure is one line on stderr.
+	opts := []func(*config.LoadOptions) error{config.WithLogger(logging.LoggerFunc(func(_ logging.Classification, format string, v ...any) {
+		a.log.DebugContext(ctx, "AWS SDK", slog.String("message", fmt.Sprintf(format, v...)))
+	}))}
 	if w.region != "" {
 		opts = append(opts, config.WithRegion(w.region))
 	}
