@@ -43,6 +43,7 @@ const (
 	aContention
 	aCreatedAt
 	aUpdatedAt
+	aReservedAt
 	aDeadline
 	aLastDeadline
 	aPendingBucket
@@ -66,7 +67,7 @@ var attrNames = [...]string{
 	schema.AArgHashes, schema.ASession, schema.AScope, schema.AIdempotent, schema.AVerifier, schema.AHorizon, schema.AKeep,
 	schema.ACursor, schema.AExpectCursor, schema.ATrace, schema.ALookup, schema.AReserved, schema.ACharged, schema.AShortfall,
 	schema.ADebits, schema.AResultJSON, schema.AFailure, schema.AUnverified, schema.ASuspects, schema.AApplied,
-	schema.AContention, schema.ACreatedAt, schema.AUpdatedAt, schema.ADeadline, schema.ALastDeadline, schema.APendingBucket,
+	schema.AContention, schema.ACreatedAt, schema.AUpdatedAt, schema.AReservedAt, schema.ADeadline, schema.ALastDeadline, schema.APendingBucket,
 	schema.ASweepAt, schema.AHeld, schema.ASettledBy, schema.ASettledFrom, schema.ABy, schema.AWhy, schema.AExpiresAt,
 	schema.ACompensates, schema.ARefundOrig, schema.ACompensatedBy, schema.ACompensatedAt, schema.AErasing,
 }
@@ -141,6 +142,7 @@ func changedNumbers(was, is *schema.Row) attrs {
 func changedTimes(was, is *schema.Row) attrs {
 	return when(!was.CreatedAt.Equal(is.CreatedAt), aCreatedAt) |
 		when(!was.UpdatedAt.Equal(is.UpdatedAt), aUpdatedAt) |
+		when(!was.ReservedAt.Equal(is.ReservedAt), aReservedAt) |
 		when(!was.Deadline.Equal(is.Deadline), aDeadline) |
 		when(!was.LastDeadline.Equal(is.LastDeadline), aLastDeadline) |
 		when(!was.SweepAt.Equal(is.SweepAt), aSweepAt) |

@@ -16,7 +16,7 @@ const freeAttrs = aVersion | aUpdatedAt | aContention | aVerifier | aKeep | aBy 
 // What belongs to an attempt, and is set anew when one begins.
 const attemptAttrs = aState | aAttempt | aHolder | aSession | aReserved | aDebits | aIdempotent | aVerifier | aHorizon | aKeep |
 	aCursor | aExpectCursor | aTrace | aLookup | aCompensates | aRefundOriginal | aFailure | aBy | aWhy | aSweepAt | aHeld |
-	aShortfall | aCharged | aSettledBy
+	aShortfall | aCharged | aSettledBy | aReservedAt
 
 // What leaving pending changes.
 const endAttrs = aState | aDeadline | aPendingBucket | aLastDeadline | aExpiresAt | aSweepAt | aHeld | aBy | aWhy
