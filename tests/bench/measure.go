@@ -5,11 +5,10 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // callers is how many goroutines call at once where nothing else is said.
@@ -39,38 +38,65 @@ type effort struct {
 	collect         bool // garbage before each side, so that none pays for the other's: where one makes much more of it
 }
 
-// block makes the calls of one side of a round and returns what each took on average.
-func block(ctx context.Context, e effort, next *atomic.Int64, do call) (usage, error) {
-	if e.collect {
+// crew is the callers of all rounds: the same goroutines, since the first calls of a new one pay for its stack.
+type crew struct {
+	effort
+	work chan func()
+	next atomic.Int64
+}
+
+func newCrew(e effort) *crew {
+	c := &crew{effort: e, work: make(chan func())}
+	for range cmp.Or(e.callers, callers) {
+		go func() {
+			for f := range c.work {
+				f()
+			}
+		}()
+	}
+	return c
+}
+
+// dismiss ends the callers.
+func (c *crew) dismiss() { close(c.work) }
+
+// round makes the calls of one side of a round and returns what each took on average.
+func (c *crew) round(ctx context.Context, do call) (usage, error) {
+	if c.collect {
 		runtime.GC()
 	}
 	var left atomic.Int64
-	left.Store(e.calls)
-	g, ctx := errgroup.WithContext(ctx)
+	left.Store(c.calls)
+	var failure atomic.Pointer[error]
+	var wg sync.WaitGroup
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun, cpu := time.Now(), processorTime()
-	for range cmp.Or(e.callers, callers) {
-		g.Go(func() error {
-			for left.Add(-1) >= 0 {
-				if err := do(ctx, next.Add(1)); err != nil {
-					return err
+	for range cmp.Or(c.callers, callers) {
+		wg.Add(1)
+		c.work <- func() {
+			defer wg.Done()
+			for left.Add(-1) >= 0 && failure.Load() == nil {
+				if err := do(ctx, c.next.Add(1)); err != nil {
+					failure.Store(&err)
 				}
 			}
-			return nil
-		})
+		}
 	}
-	err := g.Wait()
+	wg.Wait()
 	cpu = processorTime() - cpu
 	wall := time.Since(begun)
 	runtime.ReadMemStats(&after)
-	n := float64(e.calls) * float64(max(e.units, 1))
+	if err := failure.Load(); err != nil {
+		return usage{}, *err
+	}
+	n := float64(c.calls) * float64(max(c.units, 1))
 	return usage{
 		cpu:    float64(cpu.Nanoseconds()) / 1e3 / n,
 		wall:   float64(wall.Nanoseconds()) / 1e3 / n,
 		allocs: float64(after.Mallocs-before.Mallocs) / n,
 		bytes:  float64(after.TotalAlloc-before.TotalAlloc) / n,
-	}, err
+	}, nil
 }
 
 func processorTime() time.Duration {
@@ -87,10 +113,11 @@ type compared struct{ value, floor, ratio usage }
 // compare runs rounds of floor and value. The order within a round alternates, since what runs second finds a warmer
 // machine.
 func compare(ctx context.Context, e effort, value, floor call) (compared, error) {
-	var next atomic.Int64
+	c := newCrew(e)
+	defer c.dismiss()
 	both := [2]call{floor, value}
 	for _, do := range both { // connections, caches, the plan
-		if _, err := block(ctx, e, &next, do); err != nil {
+		if _, err := c.round(ctx, do); err != nil {
 			return compared{}, err
 		}
 	}
@@ -101,7 +128,7 @@ func compare(ctx context.Context, e effort, value, floor call) (compared, error)
 		for i := range both {
 			which := (n + i) % 2
 			var err error
-			if used[which], err = block(ctx, e, &next, both[which]); err != nil {
+			if used[which], err = c.round(ctx, both[which]); err != nil {
 				return compared{}, err
 			}
 		}
