@@ -11,8 +11,8 @@ var (
 	// ErrStart is returned by Start and Restart where dynoxide did not become ready. Its text carries what dynoxide said.
 	ErrStart = errors.New("stack: dynoxide did not start")
 
-	// ErrDataFile is returned by Start where Config.DataFile cannot be a data file: its folder is missing, or it is a
-	// folder itself.
+	// ErrDataFile is returned by Start where Config.DataFile cannot be a data file: its folder is missing, it is a folder
+	// itself, or it holds something else than a database.
 	ErrDataFile = errors.New("stack: unusable data file")
 
 	// ErrTableDiffers is returned by CreateTables where a table of that name exists with other keys, another index or

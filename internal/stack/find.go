@@ -66,7 +66,7 @@ func notInstalled() error {
 		return fmt.Errorf("%w: version %s is not published for %s: put a dynoxide on your PATH, or use another DynamoDB by its endpoint",
 			ErrNotInstalled, Version, Platform())
 	}
-	return fmt.Errorf("%w for %s: it is neither in %s of this folder or one above, nor on the PATH: run `make setup` in the project",
+	return fmt.Errorf("%w for %s: it is neither in %s of this folder or one above, nor on the PATH: run `make setup` in the project; elsewhere, put that folder on the PATH",
 		ErrNotInstalled, Platform(), filepath.Dir(installedPath()))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -215,7 +216,24 @@ func checkDataFile(path string) (string, error) {
 	if info, err := os.Stat(filepath.Dir(abs)); err != nil || !info.IsDir() {
 		return "", fmt.Errorf("%w: %s: its folder does not exist", ErrDataFile, path)
 	}
+	if !emptyOrSQLite(abs) {
+		return "", fmt.Errorf("%w: %s is no SQLite database, so it holds no ledger", ErrDataFile, path)
+	}
 	return abs, nil
+}
+
+// emptyOrSQLite is false for a file that can be read and is something else: a mistyped name. What cannot be read is left to
+// dynoxide to refuse.
+func emptyOrSQLite(path string) bool {
+	const magic = "SQLite format 3\x00"
+	f, err := os.Open(path)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	head := make([]byte, len(magic))
+	n, err := io.ReadFull(f, head)
+	return err != nil && n == 0 || string(head[:n]) == magic
 }
 
 // freePort returns a port that was free a moment ago.

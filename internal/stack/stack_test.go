@@ -275,7 +275,7 @@ func TestStartFails(t *testing.T) {
 	}{
 		"folder missing":  {stack.Config{DataFile: filepath.Join(dir, "none", "x.db")}, stack.ErrDataFile, "folder does not exist"},
 		"file is folder":  {stack.Config{DataFile: dir}, stack.ErrDataFile, "is a folder"},
-		"not a database":  {stack.Config{DataFile: noDatabase}, stack.ErrStart, "not a valid SQLite database"},
+		"not a database":  {stack.Config{DataFile: noDatabase}, stack.ErrDataFile, "is no SQLite database"},
 		"ends at once":    {stack.Config{Binary: script}, stack.ErrStart, "exit status 7: because of the weather"},
 		"not a programme": {stack.Config{Binary: "/bin/false"}, stack.ErrStart, "exit status 1"},
 	} {
