@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"toolledger/internal/canon"
@@ -65,8 +67,13 @@ func choice(into *string, among ...string) setter {
 				return ""
 			}
 		}
-		return "must be one of " + fmt.Sprintf("%q", among)
+		return mustBe(among)
 	}
+}
+
+// mustBe is the rule that a choice breaks. The empty string is a way to leave a choice out, and none to ask for.
+func mustBe(among []string) string {
+	return "must be one of " + strings.Join(slices.DeleteFunc(slices.Clone(among), func(s string) bool { return s == "" }), ", ")
 }
 
 // integer reads an integer that is written as one: 5 but neither 5.0 nor "5", since a reader that rounds would agree to

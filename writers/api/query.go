@@ -54,7 +54,7 @@ func (q *query) choice(name string, among ...string) string {
 		return among[0]
 	}
 	if v == "" || !slices.Contains(among, v) {
-		q.fail(name, "must be one of "+fmt.Sprintf("%q", among))
+		q.fail(name, mustBe(among))
 	}
 	return v
 }

@@ -174,7 +174,11 @@ func (r *run[A, R]) act(ctx context.Context, a writers.Attempt[A]) (R, error) {
 		return none, errors.New("writerstest: the answer of the outside system was lost")
 	case c.stall:
 		r.w.clock.Advance(patience)
-		r.tb.Log("retry while the first worker stalls:", r.attempt(r.w.ledger(r.tb, r.w.db)))
+		answer := "answered"
+		if err := r.attempt(r.w.ledger(r.tb, r.w.db)); err != nil {
+			answer = err.Error()
+		}
+		r.tb.Log("retry while the first worker stalls:", answer)
 	}
 	return value, err
 }
