@@ -159,6 +159,13 @@ func TestHC37TypedReasons(t *testing.T) {
 			t.Errorf("%s: %s %s", name, out.Outcome, out.JSON)
 		}
 	}
+	// Nor do they keep contention from being what it is.
+	g.in.Set(faults.When(faults.Try, "TransactWriteItems", 1, func(e faults.Event) (faults.Fault, bool) {
+		return faults.Fail(faults.Cancelled(e.Input, map[int]faults.Reason{0: {Code: faults.NoCode}, 1: {Code: faults.Conflict}})), true
+	}))
+	if out := g.commit(g.session(), call("contended"), "r"); out.Outcome != writers.OutcomeApplied {
+		t.Errorf("contended: %s", out.Outcome)
+	}
 	// All passing, or no reasons at all, says nothing: the row decides.
 	for name, err := range map[string]error{
 		"no reasons": &types.TransactionCanceledException{}, "message only": &types.TransactionCanceledException{
