@@ -48,7 +48,7 @@ func TestSimulationWritersModel(t *testing.T) {
 			ran, failed := 0, false
 			rapid.Check(t, func(r *rapid.T) {
 				defer func() { failed = failed || r.Failed() }()
-				if ran++; ran > soak(50, 1_000_000) && !failed { // half of rapid's default, where time is short
+				if ran++; ran > soak(30, 1_000_000) && !failed { // less than rapid's default, where time is short
 					return
 				}
 				tables.run(r)
@@ -107,9 +107,10 @@ type modelHold struct {
 func (tables *modelTables) run(t *rapid.T) {
 	w := &modelRun{
 		modelTables: tables, t: t, m: model.New(modelSkew, modelKeep),
-		base: time.Date(2026, 11, 30, 23, 40, 0, 0, time.UTC).Add(-rapid.SampledFrom([]time.Duration{0, 20 * time.Hour, 500 * time.Hour}).Draw(t, "start")),
+		base: time.Date(2026, 11, 30, 23, 40, 0, 0, time.UTC),
 	}
 	defer w.clean()
+	w.base = w.base.Add(-pick(w, "start", 0, 20*time.Hour, 500*time.Hour))
 	for i := range modelClocks {
 		l, err := writers.New(w.db, writers.Config{
 			Table: w.ledger, Keep: modelKeep, Skew: modelSkew, Now: func() time.Time { return w.now(i) },
@@ -122,11 +123,11 @@ func (tables *modelTables) run(t *rapid.T) {
 			t.Log(strings.Join(w.log, "\n"))
 		}
 	}()
-	w.m.Base, w.narrow = w.base, rapid.IntRange(0, 2).Draw(t, "narrow") > 0
-	if rapid.IntRange(0, 4).Draw(t, "planned") > 0 {
+	w.m.Base, w.narrow = w.base, !w.one("narrow", 3)
+	if !w.one("planned", 5) {
 		w.plan(0)
 	}
-	for range rapid.IntRange(10, 40).Draw(t, "steps") {
+	for range 30 + w.index("steps", 60) {
 		w.step()
 	}
 	report, err := audit.Run(w.ctx, w.db, audit.Config{Table: w.ledger, Skew: modelSkew, Now: func() time.Time { return w.base }})
@@ -146,25 +147,28 @@ func (w *modelRun) now(proc int) time.Time { return w.base.Add(modelClocks[proc]
 
 // The actions, as often as they are named.
 var modelActions = []string{
-	"commit", "commit", "commit", "reserve", "reserve", "reserve", "reserve", "again", "again", "finalize", "finalize", "finalize",
-	"release", "extend", "resolve", "resolve", "resolve", "sweep", "hold", "tick", "tick", "tick", "plan", "plan", "grant", "suspend", "quota", "resume",
-	"look", "forget", "undo", "undo", "undo", "long ago",
+	"commit", "commit", "reserve", "reserve", "reserve", "reserve", "again", "again", "take over", "take over", "take over",
+	"finalize", "finalize", "finalize", "finalize", "finalize", "release", "extend", "resolve", "resolve", "resolve", "sweep", "sweep",
+	"hold", "tick", "tick", "plan", "plan", "grant", "suspend", "quota", "resume", "resume", "look", "forget", "undo", "undo", "undo",
+	"long ago",
 }
 
 func (w *modelRun) step() {
 	w.m.Base = w.base
-	name := rapid.SampledFrom(modelActions).Draw(w.t, "action")
-	proc := rapid.IntRange(0, len(modelClocks)-1).Draw(w.t, "process")
+	name := pick(w, "action", modelActions...)
+	proc := w.index("process", len(modelClocks))
 	switch name {
 	case "commit", "reserve":
 		w.write(proc, w.drawCall(name == "commit"))
 	case "again":
 		w.again(proc)
+	case "take over":
+		w.takeOver(proc)
 	case "undo":
 		w.undo(proc)
 	case "finalize", "release", "extend", "resume":
 		if len(w.holds) > 0 {
-			w.onHold(name, proc, rapid.SampledFrom(w.holds).Draw(w.t, "hold"))
+			w.onHold(name, proc, pick(w, "hold", w.holds...))
 		}
 	case "resolve":
 		w.resolve(proc)
@@ -184,7 +188,7 @@ func (w *modelRun) step() {
 		w.base = w.base.Add(pick(w, "jump", 33*24*time.Hour, 80*24*time.Hour))
 		w.forget()
 		if len(w.holds) > 0 {
-			w.onHold("finalize", proc, rapid.SampledFrom(w.holds).Draw(w.t, "hold"))
+			w.onHold("finalize", proc, pick(w, "hold", w.holds...))
 		}
 	}
 	w.compare(name)
@@ -196,20 +200,37 @@ func (w *modelRun) logf(format string, args ...any) {
 
 func (w *modelRun) tick() {
 	jumps := []time.Duration{
-		time.Second, 20 * time.Second, 61 * time.Second, 3 * time.Minute, 5 * time.Minute, 15 * time.Minute, 3 * time.Hour,
-		26 * time.Hour, 4 * 24 * time.Hour, 33 * 24 * time.Hour, 80 * 24 * time.Hour,
+		time.Second, 20 * time.Second, 61 * time.Second, 3 * time.Minute, 5 * time.Minute, 15 * time.Minute, 3 * time.Hour, 26 * time.Hour,
 	}
-	if rapid.IntRange(0, 5).Draw(w.t, "midnight") == 0 { // where two periods are current
+	if !w.narrow {
+		jumps = append(jumps, 4*24*time.Hour, 33*24*time.Hour, 80*24*time.Hour)
+	}
+	if w.one("midnight", 6) { // where two periods are current
 		w.base = w.base.Truncate(24 * time.Hour).Add(24*time.Hour - pick(w, "before", 150*time.Second, 30*time.Second))
 	} else {
-		w.base = w.base.Add(rapid.SampledFrom(jumps).Draw(w.t, "jump"))
+		w.base = w.base.Add(pick(w, "jump", jumps...))
 	}
 	w.logf("tick")
 }
 
+// index draws one of n, all alike: rapid's own ranges favour the ends, which here mean nothing.
+func (w *modelRun) index(label string, n int) int {
+	k := 0
+	for _, bit := range rapid.SliceOfN(rapid.Bool(), 10, 10).Draw(w.t, label) {
+		k *= 2
+		if bit {
+			k++
+		}
+	}
+	return k % n
+}
+
+// one draws something that happens once in n times.
+func (w *modelRun) one(label string, n int) bool { return w.index(label, n) == 0 }
+
 // pick draws one of a few values.
 func pick[T any](w *modelRun, label string, values ...T) T {
-	return rapid.SampledFrom(values).Draw(w.t, label)
+	return values[w.index(label, len(values))]
 }
 
 func (w *modelRun) drawTenant() string {
@@ -221,7 +242,7 @@ func (w *modelRun) drawTenant() string {
 
 // drawKey draws one of a few keys. How long a row is kept depends on its key, so that all attempts of one agree.
 func (w *modelRun) drawKey() (k model.Key, keep time.Duration) {
-	i := rapid.IntRange(0, 4).Draw(w.t, "key")
+	i := w.index("key", 5)
 	if w.narrow {
 		i %= 3
 	}
@@ -235,7 +256,7 @@ func (w *modelRun) drawCall(commit bool) model.Call {
 		Tool: pick(w, "tool", "t", "t", "t", "t", "t", "u"), Args: pick(w, "args", `{}`, `{}`, `{}`, `{}`, `{"a":1}`, `{"a":1,"b":[true]}`),
 		Tokens: pick(w, "tokens", int64(0), 1, 5, 5, 20, 60, 100), Cursor: pick(w, "cursor", "", "", "c1", "c2"),
 		Lease: pick(w, "lease", 10*time.Second, time.Minute, 10*time.Minute), Horizon: pick(w, "horizon", 0, 0, 5*time.Minute),
-		Idempotent: rapid.Bool().Draw(w.t, "idempotent"), Verifier: rapid.Bool().Draw(w.t, "verifier"),
+		Idempotent: w.one("idempotent", 2), Verifier: w.one("verifier", 2),
 		Lookup: pick(w, "lookup", "", "pnr=X"), Trace: pick(w, "trace", "", "00-abc"), Result: pick(w, "result", `1`, `{"ok": true}`, `"x"`),
 	}
 	c.Expect = pick(w, "expect", nil, nil, nil, new(""), new("c1"))
@@ -258,7 +279,7 @@ func (w *modelRun) cursorOf(c model.Call) string {
 // drawAbsent says of the row that is there, or of one that is not, that it was verified absent.
 func (w *modelRun) drawAbsent(c *model.Call) {
 	r := w.m.Look(w.base, *c)
-	how := rapid.IntRange(0, 5).Draw(w.t, "absent")
+	how := w.index("absent", 8)
 	if r == nil || how == 0 {
 		return
 	}
@@ -280,11 +301,11 @@ func (w *modelRun) again(proc int) {
 		return
 	}
 	holds := w.holds
-	if undoing := slices.DeleteFunc(slices.Clone(holds), func(h *modelHold) bool { return h.model.Compensates == nil }); len(undoing) > 0 && rapid.Bool().Draw(w.t, "undoing") {
+	if undoing := slices.DeleteFunc(slices.Clone(holds), func(h *modelHold) bool { return h.model.Compensates == nil }); len(undoing) > 0 && w.one("undoing", 2) {
 		holds = undoing
 	}
-	c := rapid.SampledFrom(holds).Draw(w.t, "hold").model.Call
-	c.Commit = rapid.IntRange(0, 3).Draw(w.t, "commit") == 0
+	c := pick(w, "hold", holds...).model.Call
+	c.Commit = w.one("commit", 4)
 	if c.Commit {
 		c.Result = `"again"`
 	}
@@ -292,12 +313,30 @@ func (w *modelRun) again(proc int) {
 	w.write(proc, c)
 }
 
+// takeOver waits until a verdict on a call that is not recorded counts, and begins its next attempt, most often with the
+// verdict.
+func (w *modelRun) takeOver(proc int) {
+	open := slices.DeleteFunc(w.m.Calls(), func(r *model.Row) bool { return r.State == model.Applied })
+	if len(open) == 0 {
+		return
+	}
+	r := pick(w, "call", open...)
+	if late := w.m.Settles(r).Add(pick(w, "late", 0, time.Second, time.Second)).Sub(w.now(proc)); late > 0 {
+		w.base = w.base.Add(late)
+		w.m.Base = w.base
+	}
+	c := r.Call
+	c.Commit, c.Result = w.one("commit", 5), `"after"`
+	w.drawAbsent(&c)
+	w.write(proc, c)
+}
+
 // undo compensates one of the calls, most often one that took effect, or goes on with an undoing that began.
 func (w *modelRun) undo(proc int) {
-	c := w.drawCall(rapid.Bool().Draw(w.t, "commit"))
+	c := w.drawCall(w.one("commit", 2))
 	k, _ := w.drawKey()
-	if calls := w.m.Calls(); len(calls) > 0 && rapid.IntRange(0, 4).Draw(w.t, "there") > 0 {
-		r := rapid.SampledFrom(calls).Draw(w.t, "original")
+	if calls := w.m.Calls(); len(calls) > 0 && !w.one("there", 5) {
+		r := pick(w, "original", calls...)
 		k, c.Tenant, c.Session = r.Key, r.Tenant, r.Session
 		if r.Compensates != nil {
 			k = *r.Compensates
@@ -305,7 +344,7 @@ func (w *modelRun) undo(proc int) {
 	}
 	c.Key = model.Key{ID: "undo-" + k.ID + pick(w, "undo", "", "", "", "-too")}
 	c.Tool, c.Args = "undo", `{}`
-	c.Compensates, c.Refund = &k, rapid.IntRange(0, 2).Draw(w.t, "refund") > 0
+	c.Compensates, c.Refund = &k, !w.one("refund", 3)
 	c.Tokens, c.Keep, c.Expect, c.Absent = pick(w, "tokens", int64(0), 0, 5, 60), 0, nil, model.Ref{}
 	w.drawAbsent(&c)
 	w.write(proc, c)
@@ -343,7 +382,7 @@ func realCall(c model.Call, retry bool) writers.Call {
 }
 
 func (w *modelRun) write(proc int, c model.Call) {
-	retry := rapid.IntRange(0, 4).Draw(w.t, "retry") == 0
+	retry := w.one("retry", 5)
 	s, call, now := w.session(proc, c), realCall(c, retry), w.now(proc)
 	var hold *writers.Reservation
 	var done *writers.Raw
@@ -469,11 +508,11 @@ func (w *modelRun) onHold(name string, proc int, h *modelHold) {
 
 // target draws a call that is likely there.
 func (w *modelRun) target() model.Call {
-	if len(w.holds) > 0 && rapid.IntRange(0, 4).Draw(w.t, "held") > 0 {
-		return rapid.SampledFrom(w.holds).Draw(w.t, "hold").model.Call
+	if len(w.holds) > 0 && !w.one("held", 5) {
+		return pick(w, "hold", w.holds...).model.Call
 	}
-	if calls := w.m.Calls(); len(calls) > 0 && rapid.IntRange(0, 4).Draw(w.t, "there") > 0 {
-		return rapid.SampledFrom(calls).Draw(w.t, "call").Call
+	if calls := w.m.Calls(); len(calls) > 0 && !w.one("there", 5) {
+		return pick(w, "call", calls...).Call
 	}
 	k, _ := w.drawKey()
 	return model.Call{Tenant: w.drawTenant(), Session: pick(w, "session", "s0", "s1"), Key: k}
@@ -482,7 +521,7 @@ func (w *modelRun) target() model.Call {
 func (w *modelRun) resolve(proc int) {
 	c, now := w.target(), w.now(proc)
 	v := model.Verdict{
-		Applied: rapid.Bool().Draw(w.t, "applied"), Attempt: 1, Result: `"resolved"`, By: pick(w, "by", "", "ann"), Why: pick(w, "why", "", "seen"),
+		Applied: w.one("applied", 2), Attempt: 1, Result: `"resolved"`, By: pick(w, "by", "", "ann"), Why: pick(w, "why", "", "seen"),
 	}
 	if r := w.m.Look(now, c); r != nil {
 		v.Attempt = r.Attempt + pick(w, "other", int64(0), 0, 0, 0, 1)
@@ -541,7 +580,7 @@ func (w *modelRun) sweep(proc int, name string) {
 		}
 		p.Tables.AddAmounts(tx, there)
 		w.m.Expire(now, c)
-	case r.Held || rapid.Bool().Draw(w.t, "defer"):
+	case r.Held || w.one("defer", 2):
 		at := now.Add(time.Hour)
 		tx.Add(part, p.Tables.Defer(row, at, now))
 		w.m.Defer(now, c, at)
@@ -565,6 +604,9 @@ func (w *modelRun) plan(proc int) {
 	p := model.Plan{
 		Tokens: pick(w, "tokens", int64(0), 10, 61, 100, 1000), Kind: pick(w, "kind", model.Monthly, model.Monthly, model.Monthly, model.Daily, model.Always),
 		Shards: pick(w, "shards", 1, 1, 2, 3, 5), Overdraft: pick(w, "overdraft", int64(0), 0, 7, 100),
+	}
+	if w.narrow {
+		p.Tokens = pick(w, "tokens", int64(61), 100, 1000, 1000)
 	}
 	kind := map[string]writers.Period{model.Monthly: writers.Monthly, model.Daily: writers.Daily, model.Always: writers.Always}[p.Kind]
 	before, _ := w.m.Quota(now, name)
@@ -592,7 +634,7 @@ func (w *modelRun) tenantOp(op string, proc int) {
 		w.m.Table = w.scan()
 		w.checkAnswer(now, nil, err, w.m.Grant(now, name, key, tokens))
 	case "suspend":
-		suspend := rapid.IntRange(0, 2).Draw(w.t, "suspend") == 0
+		suspend := w.one("suspend", 4)
 		err := tenant.Suspend(w.ctx, suspend)
 		w.logf("p%d suspend %s %v: %v", proc, name, suspend, err)
 		w.checkAnswer(now, nil, err, w.m.Suspend(now, name, suspend))

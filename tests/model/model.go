@@ -381,7 +381,7 @@ func (m *Model) decide(now time.Time, c Call, r *Row) (Answer, bool) {
 		return Answer{Outcome: "replayed", JSON: r.Result, Attempt: r.AppliedAttempt, Charged: r.Charged}, true
 	case r.State == Failed && r.unverified == 0:
 		return Answer{}, false
-	case !now.After(m.settles(r)):
+	case !now.After(m.Settles(r)):
 		m.observe(now, c, r, "inFlight")
 		return Answer{Code: InProgress, Row: r}, true
 	}
@@ -397,8 +397,8 @@ func (m *Model) decide(now time.Time, c Call, r *Row) (Answer, bool) {
 	return Answer{}, false
 }
 
-// settles is the moment from which "absent" counts.
-func (m *Model) settles(r *Row) time.Time { return r.overdue().Add(m.Skew + r.horizon()) }
+// Settles is the moment from which "absent" counts.
+func (m *Model) Settles(r *Row) time.Time { return r.overdue().Add(m.Skew + r.horizon()) }
 
 // cursor checks, and moves where asked to, the session's cursor.
 func (m *Model) cursor(now time.Time, c Call, move bool) (Answer, bool) {

@@ -364,7 +364,7 @@ func (m *Model) Resolve(now time.Time, c Call, v Verdict) Answer {
 		return Answer{Code: Superseded, Row: r}
 	case r.State == Failed && (r.failure == "resolved" || r.unverified == 0):
 		return Answer{Row: r}
-	case !now.After(m.settles(r)):
+	case !now.After(m.Settles(r)):
 		return Answer{Code: InProgress, Row: r}
 	}
 	unverified := int64(2)
