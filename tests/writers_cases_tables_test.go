@@ -375,7 +375,7 @@ func TestHC41EmptyStrings(t *testing.T) {
 		t.Errorf("the row is %v", slices.Sorted(maps.Keys(item)))
 	}
 	out := g.commit(g.session(), call("k"), "x")
-	if out.Outcome != writers.OutcomeReplayed || out.JSON == nil || string(out.JSON) != string(first.JSON) || len(out.JSON) > 0 && string(out.JSON) != "null" {
+	if out.Outcome != writers.OutcomeReplayed || out.JSON == nil || first.JSON == nil || len(out.JSON) > 0 || len(first.JSON) > 0 {
 		t.Errorf("%s %q, at first %q", out.Outcome, out.JSON, first.JSON)
 	}
 	for range g.ledger.Pending(t.Context(), 0) {

@@ -290,7 +290,7 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Promise: a result is stored as it was given, byte for byte; none at all is null, which is JSON.
+// Promise: a result is stored as it was given, byte for byte; an empty one stays empty.
 func TestEncodeResult(t *testing.T) {
 	raw := json.RawMessage(` {"b": 1.0, "a": "é"} `)
 	for want, result := range map[string]any{
@@ -301,7 +301,7 @@ func TestEncodeResult(t *testing.T) {
 		}
 	}
 	for _, none := range []any{json.RawMessage(nil), json.RawMessage{}, (*json.RawMessage)(nil)} {
-		if got, err := encodeResult("commit", none); err != nil || string(got) != "null" {
+		if got, err := encodeResult("commit", none); err != nil || got == nil || len(got) > 0 {
 			t.Errorf("%T: %q, %v", none, got, err)
 		}
 	}

@@ -24,15 +24,17 @@ type stored struct {
 	ref    *schema.ResultRef
 }
 
-// encodeResult turns a result into its bytes: json.RawMessage as it is, but null for an empty one, everything else by
-// encoding/json.
+// encodeResult turns a result into its bytes: json.RawMessage as it is, an empty one too, which says that there is none;
+// everything else by encoding/json.
 func encodeResult(op string, result any) (json.RawMessage, error) {
-	var text []byte
+	text := json.RawMessage{}
 	switch v := result.(type) {
 	case json.RawMessage:
-		text = v
-	case *json.RawMessage:
 		if v != nil {
+			text = v
+		}
+	case *json.RawMessage:
+		if v != nil && *v != nil {
 			text = *v
 		}
 	default:
@@ -42,10 +44,7 @@ func encodeResult(op string, result any) (json.RawMessage, error) {
 		}
 		text = b
 	}
-	if len(text) == 0 {
-		return json.RawMessage("null"), nil
-	}
-	if !json.Valid(text) || !utf8.Valid(text) {
+	if len(text) > 0 && !json.Valid(text) || !utf8.Valid(text) {
 		return nil, &Error{Code: ErrInvalid, Op: op, Field: "result", Reason: "result is not valid JSON in UTF-8"}
 	}
 	return text, nil
