@@ -257,8 +257,7 @@ func refused(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	code, _ := errors.AsType[writers.Code](err)
-	switch code {
-	case writers.ErrSuperseded, writers.ErrInProgress, writers.ErrOutcomeUnknown:
+	if slices.Contains([]writers.Code{writers.ErrSuperseded, writers.ErrInProgress, writers.ErrOutcomeUnknown}, code) {
 		return broken("%w", err)
 	}
 	return badInput("%w", err)
