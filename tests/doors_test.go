@@ -309,7 +309,7 @@ func (w *doorWorld) described(op string, doc obj) {
 		}
 		return
 	}
-	if err := w.schemas[schema].Validate(map[string]any(doc)); err != nil {
+	if err := w.schemas[schema].Validate(doc); err != nil {
 		w.t.Errorf("%s: not a %s of the document: %v: %v", op, schema, err, doc)
 	}
 }

@@ -297,7 +297,7 @@ func wrongDoors() []attack {
 	gateway := `{"version":"2.0","rawPath":"/v1/quota","headers":{"x-tenant-id":"victim"},"requestContext":{"http":{"method":"GET"},"authorizer":{"jwt":{"claims":{"tenant":"victim"}}}}}`
 	var all []attack
 	for name, event := range map[string]string{"direct": direct, "bedrock": bedrock, "http": gateway} {
-		for door, make := range map[string]func(s *siege) function{
+		for door, open := range map[string]func(s *siege) function{
 			"direct":    func(s *siege) function { return s.direct },
 			"bedrock":   func(s *siege) function { return api.Bedrock(s.Ledger, s.tools, nil) },
 			"agentcore": func(s *siege) function { return api.AgentCore(s.Ledger, s.tools, interceptorTenant) },
@@ -305,11 +305,11 @@ func wrongDoors() []attack {
 			if door == name {
 				// Even its own door does not take it from a gateway that passes on what a model wrote.
 				all = append(all, attack{name + " through a gateway", func(s *siege) string {
-					return s.event(throughAgentCore(s.t.Context(), "t___act", map[string]string{"x-verified-tenant": attacker}), make(s), event)
+					return s.event(throughAgentCore(s.t.Context(), "t___act", map[string]string{"x-verified-tenant": attacker}), open(s), event)
 				}})
 				continue
 			}
-			all = append(all, attack{name + " at the " + door + " door", func(s *siege) string { return s.event(s.t.Context(), make(s), event) }})
+			all = append(all, attack{name + " at the " + door + " door", func(s *siege) string { return s.event(s.t.Context(), open(s), event) }})
 		}
 	}
 	return all

@@ -66,9 +66,9 @@ type site struct {
 	server *httptest.Server
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T, opened func(string, forge.Pull)) *site {
 	t.Helper()
-	s := &site{Rig: rig.New(t), t: t, forge: forge.New()}
+	s := &site{Rig: rig.New(t), t: t, forge: forge.New(opened)}
 	s.server = httptest.NewServer(s.forge)
 	t.Cleanup(s.server.Close)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.server.URL+"/repos/acme/api/branches/fix/1", nil)
@@ -101,17 +101,16 @@ func (s *site) worker(tenant string) *exec.Cmd {
 // TestWorkerKilledAfterCreation: a worker is killed when the forge has its pull request and has told nobody. Whoever comes
 // next, in a storm or alone, finds the pull request by its branch and records it; there is one, paid once.
 func TestWorkerKilledAfterCreation(t *testing.T) {
-	s := newSite(t)
-	s.pushed("acme")
 	opened, gone := make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { close(gone) })
 	var once atomic.Bool
-	s.forge.Opened = func(string, forge.Pull) {
+	s := newSite(t, func(string, forge.Pull) {
 		if once.CompareAndSwap(false, true) {
 			close(opened)
 			<-gone
 		}
-	}
+	})
+	t.Cleanup(func() { close(gone) }) // before the server is closed
+	s.pushed("acme")
 	dying := s.worker("acme")
 	if err := dying.Start(); err != nil {
 		t.Fatal(err)
@@ -148,7 +147,7 @@ func TestWorkerKilledAfterCreation(t *testing.T) {
 
 // TestStormWithoutQuota: a run whose tenant cannot pay is told so, and does not ask to be repeated; the forge is not asked.
 func TestStormWithoutQuota(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, nil)
 	s.Plan("poor", writers.Plan{Tokens: 19})
 	s.pushed("poor")
 	for range 2 {
@@ -164,7 +163,7 @@ func TestStormWithoutQuota(t *testing.T) {
 
 // TestClient: what the forge surely did not do is told apart from what nobody knows.
 func TestClient(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, nil)
 	c := &prbot.Client{Base: s.server.URL}
 	if _, err := c.Open(t.Context(), "acme/api", "none", "x"); !errors.Is(err, prbot.ErrRefused) {
 		t.Errorf("no branch: %v", err)

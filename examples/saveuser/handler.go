@@ -56,7 +56,7 @@ type handler struct {
 func (h *handler) save(ctx context.Context, tenant writers.TenantID, in request) (answer, error) {
 	item, err := attributevalue.MarshalMap(in.User)
 	if err != nil {
-		return answer{Status: http.StatusBadRequest, Code: string(writers.ErrInvalid), Error: "the user cannot be stored"}, nil
+		return answer{Status: http.StatusBadRequest, Code: string(writers.ErrInvalid), Error: "the user cannot be stored"}, nil //nolint:nilerr // the refusal is the answer
 	}
 	create := types.TransactWriteItem{Put: &types.Put{
 		TableName:                &h.users,

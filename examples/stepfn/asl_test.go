@@ -126,7 +126,8 @@ func (m *machine) task(s state, input map[string]any) (any, error) {
 		retry := slices.IndexFunc(s.Retry, func(r struct {
 			ErrorEquals []string
 			MaxAttempts int
-		}) bool {
+		},
+		) bool {
 			return slices.Contains(r.ErrorEquals, lambdaError(err)) && tries < r.MaxAttempts
 		})
 		if retry < 0 {

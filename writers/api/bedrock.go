@@ -210,7 +210,7 @@ func mustEncode(v any) string {
 // bedrockState sorts refusals: what the user can mend, by other words, another choice or patience, goes back to the model.
 func bedrockState(err error) string {
 	code, _ := errors.AsType[writers.Code](err)
-	switch code { //nolint:exhaustive // the rest is for the application or an operator
+	switch code {
 	case writers.ErrInvalid:
 		if e, ok := errors.AsType[*writers.Error](err); ok && (e.Field == keyField || e.Field == toolField) {
 			return BedrockFailure // neither user nor model can give the application's key, or a tool that is not there

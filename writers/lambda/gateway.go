@@ -35,14 +35,14 @@ func (g gateway) handle(ctx context.Context, event json.RawMessage) (events.APIG
 	if e.IsBase64Encoded { // bodies without a text content type arrive like this
 		decoded, err := base64.StdEncoding.DecodeString(e.Body)
 		if err != nil {
-			return problem(http.StatusBadRequest, writers.ErrInvalid, "the body is marked as base64 and is not"), nil
+			return problem(http.StatusBadRequest, writers.ErrInvalid, "the body is marked as base64 and is not"), nil //nolint:nilerr // the refusal is the answer
 		}
 		body = decoded
 	}
 	target := url.URL{Path: pathOf(&e), RawQuery: e.RawQueryString}
 	r, err := http.NewRequestWithContext(context.WithValue(ctx, callerKey{}, g.callers.of(&e)), e.RequestContext.HTTP.Method, target.String(), bytes.NewReader(body))
 	if err != nil {
-		return problem(http.StatusBadRequest, writers.ErrInvalid, "the request line cannot be read"), nil
+		return problem(http.StatusBadRequest, writers.ErrInvalid, "the request line cannot be read"), nil //nolint:nilerr // the refusal is the answer
 	}
 	for name, value := range e.Headers {
 		r.Header.Set(name, value)

@@ -71,19 +71,18 @@ func story(ctx context.Context) error {
 		return err
 	}
 	session := fmt.Sprintf("story-%d", time.Now().UnixMilli())
-	host := forge.New()
+	ctx, cancel := context.WithCancel(ctx)
 	opened := make(chan struct{})
 	var once atomic.Bool
-	host.Opened = func(string, forge.Pull) {
+	host := forge.New(func(string, forge.Pull) {
 		if once.CompareAndSwap(false, true) { // the forge has it, and nobody is told
 			close(opened)
 			<-ctx.Done()
 		}
-	}
-	ctx, cancel := context.WithCancel(ctx)
+	})
 	server := httptest.NewServer(host)
 	defer server.Close()
-	defer cancel()
+	defer cancel() // first: it lets the forge's last answer go
 	if err := push(ctx, server.URL, "fix/1"); err != nil {
 		return err
 	}

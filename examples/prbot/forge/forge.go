@@ -23,20 +23,19 @@ type Pull struct {
 
 // Server is a forge. It is an http.Handler, and safe for concurrent use.
 type Server struct {
-	// Opened is called with every pull request once it is there and before anybody is told, so that a test can let the
-	// caller die then; nil does nothing.
-	Opened func(repo string, p Pull)
+	opened func(repo string, p Pull)
+	mux    *http.ServeMux
 
-	mux      *http.ServeMux
 	mu       sync.Mutex
 	branches map[string]bool   // by repository and branch
 	pulls    map[string][]Pull // by repository
 	opens    int
 }
 
-// New returns a forge without repositories: the first branch makes one.
-func New() *Server {
-	s := &Server{mux: http.NewServeMux(), branches: map[string]bool{}, pulls: map[string][]Pull{}}
+// New returns a forge without repositories: the first branch makes one. opened is called with every pull request once it is
+// there and before anybody is told, so that a story can let the caller die then; nil does nothing.
+func New(opened func(repo string, p Pull)) *Server {
+	s := &Server{opened: opened, mux: http.NewServeMux(), branches: map[string]bool{}, pulls: map[string][]Pull{}}
 	s.mux.HandleFunc("PUT /repos/{owner}/{name}/branches/{branch...}", s.push)
 	s.mux.HandleFunc("POST /repos/{owner}/{name}/pulls", s.open)
 	s.mux.HandleFunc("GET /repos/{owner}/{name}/pulls", s.find)
@@ -73,8 +72,8 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusUnprocessableEntity, map[string]string{"message": "there is no such branch"})
 		return
 	}
-	if s.Opened != nil {
-		s.Opened(repo(r), p)
+	if s.opened != nil {
+		s.opened(repo(r), p)
 	}
 	answer(w, http.StatusCreated, p)
 }
