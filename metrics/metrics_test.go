@@ -136,7 +136,7 @@ func TestAggregatorBusiest(t *testing.T) {
 
 // HC68, HC69: every metric with tenant series also has a total with no dimension at all, which is what an alarm can name; the
 // dimension sets are exactly those of the definitions.
-func TestHC68TotalsWithoutDimensions(t *testing.T) {
+func TestHC68HC69ExactDimensionSets(t *testing.T) {
 	cw := &fakeCloudWatch{}
 	sink := newSink(t, cw)
 	var data []Datum

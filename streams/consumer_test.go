@@ -376,7 +376,6 @@ func TestMemoryOfLargestBatch(t *testing.T) {
 		records = append(records, strings.Replace(record, `"eventID":`, `"eventID": `+strings.Repeat(" ", max(0, 600-len(record))), 1))
 	}
 	batch := lambdaBatch(records...)
-	one, records = nil, nil
 	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
