@@ -73,7 +73,7 @@ func (f *functions) ask(ctx context.Context, question VerifyRequest) (VerifyAnsw
 	if err != nil {
 		return VerifyAnswer{}, err
 	}
-	defer res.Body.Close() //nolint:errcheck // only read
+	defer res.Body.Close()
 	payload, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
 		return VerifyAnswer{}, err

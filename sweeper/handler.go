@@ -148,8 +148,12 @@ func (r VerifyRequest) check() error {
 		name, value string
 		limit       int
 	}{
-		{"tenant", r.Tenant, schema.MaxTenant}, {"session", r.Session, schema.MaxSession}, {"key", r.Key, schema.MaxCallKey},
-		{"tool", r.Tool, schema.MaxTool}, {"row_id", r.RowID, schema.MaxCallKey}, {"effect_key", r.EffectKey, schema.MaxCallKey},
+		{"tenant", r.Tenant, schema.MaxTenant},
+		{"session", r.Session, schema.MaxSession},
+		{"key", r.Key, schema.MaxCallKey},
+		{"tool", r.Tool, schema.MaxTool},
+		{"row_id", r.RowID, schema.MaxCallKey},
+		{"effect_key", r.EffectKey, schema.MaxCallKey},
 	} {
 		if err := schema.CheckID(f.name, f.value, f.limit); err != nil {
 			return fmt.Errorf("%w: request: %w", ErrVerifier, err)

@@ -122,15 +122,18 @@ func TestHC14StuckRows(t *testing.T) {
 	}{
 		"idempotent": {
 			&writers.Tool[seat, string]{Name: "ping", Cost: 30, Act: out.act, Idempotent: true},
-			sweeper.Report{Found: 1, Expired: 1, RefundedTokens: 30}, nil,
+			sweeper.Report{Found: 1, Expired: 1, RefundedTokens: 30},
+			nil,
 		},
 		"with a verifier": {
 			&writers.Tool[seat, string]{Name: "book", Cost: 30, Act: out.act, Verify: out.verify},
-			sweeper.Report{Found: 1, Verified: 1, Expired: 1, RefundedTokens: 30}, nil,
+			sweeper.Report{Found: 1, Verified: 1, Expired: 1, RefundedTokens: 30},
+			nil,
 		},
 		"with neither": {
 			&writers.Tool[seat, string]{Name: "pay", Cost: 30, Act: out.act},
-			sweeper.Report{Found: 1, Held: 1}, writers.ErrOutcomeUnknown,
+			sweeper.Report{Found: 1, Held: 1},
+			writers.ErrOutcomeUnknown,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -423,11 +423,11 @@ func TestSweepModel(t *testing.T) {
 }
 
 type modelRow struct {
-	row                           *schema.Row
-	verdict                       writers.Verdict
-	state                         string
-	held, waits                   bool
-	idempotent, verifiable, early bool
+	row                    *schema.Row
+	verdict                writers.Verdict
+	state                  string
+	held, waits            bool
+	idempotent, verifiable bool
 }
 
 func drawModelRow(rt *rapid.T, g *sweepRig, i int) modelRow {

@@ -273,7 +273,7 @@ func (f *faultyClient) count() (sum int) {
 	return sum
 }
 
-func through[I, O any](f *faultyClient, op string, ctx context.Context, in *I,
+func through[I, O any](ctx context.Context, f *faultyClient, op string, in *I,
 	send func(context.Context, *I, ...func(*dynamodb.Options)) (*O, error), opts []func(*dynamodb.Options),
 ) (*O, error) {
 	f.mu.Lock()
@@ -298,19 +298,19 @@ func through[I, O any](f *faultyClient, op string, ctx context.Context, in *I,
 }
 
 func (f *faultyClient) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, o ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	return through(f, "write", ctx, in, f.DynamoDB.TransactWriteItems, o)
+	return through(ctx, f, "write", in, f.DynamoDB.TransactWriteItems, o)
 }
 
 func (f *faultyClient) TransactGetItems(ctx context.Context, in *dynamodb.TransactGetItemsInput, o ...func(*dynamodb.Options)) (*dynamodb.TransactGetItemsOutput, error) {
-	return through(f, "read", ctx, in, f.DynamoDB.TransactGetItems, o)
+	return through(ctx, f, "read", in, f.DynamoDB.TransactGetItems, o)
 }
 
 func (f *faultyClient) GetItem(ctx context.Context, in *dynamodb.GetItemInput, o ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	return through(f, "get", ctx, in, f.DynamoDB.GetItem, o)
+	return through(ctx, f, "get", in, f.DynamoDB.GetItem, o)
 }
 
 func (f *faultyClient) Query(ctx context.Context, in *dynamodb.QueryInput, o ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	return through(f, "query", ctx, in, f.DynamoDB.Query, o)
+	return through(ctx, f, "query", in, f.DynamoDB.Query, o)
 }
 
 // conflict is what DynamoDB answers where another transaction is at item i of n.

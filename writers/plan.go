@@ -56,7 +56,11 @@ func newShard(tenant, period string, shard int, plan *schema.Plan, now time.Time
 	return q
 }
 
-func (p Plan) check(op string) error {
+// opPlan is the Op of errors about plans.
+const opPlan = "plan"
+
+func (p Plan) check() error {
+	const op = opPlan
 	switch {
 	case p.Tokens < 0 || p.Tokens > schema.MaxTokens:
 		return invalid(op, "tokens", "must be between 0 and 2^53")
@@ -215,11 +219,11 @@ func (t Tenant) changePlan(ctx context.Context, op string, kind *schema.PeriodKi
 // change relatively: what was spent stays spent, what was granted on top stays granted.
 // Errors: ErrInvalid, ErrMissingTenant, ErrUnavailable.
 func (t Tenant) PutPlan(ctx context.Context, p Plan) error {
-	const op = "plan"
+	const op = opPlan
 	if err := t.check(op); err != nil {
 		return err
 	}
-	if err := p.check(op); err != nil {
+	if err := p.check(); err != nil {
 		return err
 	}
 	if p.Shards == 0 {

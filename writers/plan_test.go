@@ -102,17 +102,17 @@ func TestPlanCheck(t *testing.T) {
 	for field, p := range map[string]Plan{
 		"tokens": {Tokens: -1}, "period": {Period: 3}, "shards": {Shards: 65}, "overdraft": {Overdraft: -1},
 	} {
-		e, ok := p.check("plan").(*Error) //nolint:errorlint // as it is made
+		e, ok := p.check().(*Error) //nolint:errorlint // as it is made
 		if !ok || e.Code != ErrInvalid || e.Field != field {
 			t.Errorf("%s: %v", field, e)
 		}
 	}
 	for _, p := range []Plan{{Tokens: schema.MaxTokens + 1}, {Period: -1}, {Shards: -1}, {Overdraft: schema.MaxTokens + 1}} {
-		if p.check("plan") == nil {
+		if p.check() == nil {
 			t.Errorf("%+v is accepted", p)
 		}
 	}
-	if err := (Plan{Tokens: schema.MaxTokens, Period: Always, Shards: 64, Overdraft: schema.MaxTokens}).check("plan"); err != nil {
+	if err := (Plan{Tokens: schema.MaxTokens, Period: Always, Shards: 64, Overdraft: schema.MaxTokens}).check(); err != nil {
 		t.Error(err)
 	}
 }

@@ -93,7 +93,7 @@ func (s Session) resolve(ctx context.Context, op string, k Key, row *schema.Row,
 		if err != nil {
 			return false, err
 		}
-		_, moved, err := s.t.l.settleRead(ctx, op, row, text, schema.SettledByPerson, r.By, r.Why)
+		moved, err := s.t.l.settleRead(ctx, op, row, text, schema.SettledByPerson, r.By, r.Why)
 		return moved, err
 	}
 	l := s.t.l

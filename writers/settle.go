@@ -195,9 +195,7 @@ func (s *settler) addRest(tx *protocol.Tx, b bill, now time.Time) {
 	if o := s.original; o != nil {
 		link := protocol.Link{Original: o, By: s.key.name(), End: true, Refund: s.row.RefundOriginal}
 		if link.Refund {
-			for _, a := range refundable(string(s.s.t.id), o.Debits, s.gone) {
-				amounts = append(amounts, a)
-			}
+			amounts = append(amounts, refundable(string(s.s.t.id), o.Debits, s.gone)...)
 		}
 		tx.Add(protocol.Part{Kind: protocol.PartOriginal}, t.Compensate(link, now))
 	}
@@ -374,43 +372,40 @@ func (s *settler) current(ctx context.Context, n int64) ([]schema.Debit, error) 
 // settleVerified records an effect that the outside world reports, on the row as it was read; moved is false where the
 // row has changed since. It charges what was reserved, and moves the cursor only where an expected one is stored and holds.
 func (l *Ledger) settleVerified(ctx context.Context, row *schema.Row, result json.RawMessage) (moved bool, err error) {
-	_, moved, err = l.settleRead(ctx, "verify", row, result, schema.SettledByVerify, "", "")
-	return moved, err
+	return l.settleRead(ctx, "verify", row, result, schema.SettledByVerify, "", "")
 }
 
-// settleRead is settleVerified for a verifier or a person; found is the row that was in the way.
-func (l *Ledger) settleRead(ctx context.Context, op string, row *schema.Row, result json.RawMessage, by, who, why string) (
-	found *schema.Row, moved bool, err error,
-) {
+// settleRead is settleVerified for a verifier or a person.
+func (l *Ledger) settleRead(ctx context.Context, op string, row *schema.Row, result json.RawMessage, by, who, why string) (moved bool, err error) {
 	id, err := schema.ParseKey(row.Key)
 	if err != nil {
-		return nil, false, unreadable(op, err)
+		return false, unreadable(op, err)
 	}
 	session := l.Tenant(TenantID(id.Tenant)).Session(row.Session)
 	res, err := l.storeResult(ctx, op, TenantID(id.Tenant), row.RowID, result)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	s := &settler{
 		l: l, op: op, s: session, key: Key{id: id.CallKey, tenant: id.Scope == schema.ScopeTenant}, row: *row, result: res,
 		charged: row.Reserved, by: by, who: who, why: why, mode: modeRead, applied: row.Attempt,
 	}
 	if err := s.readOriginal(ctx); err != nil {
-		return nil, false, err
+		return false, err
 	}
 	for n := range protocol.MaxTries {
 		end, err := s.try(ctx, n)
 		switch {
 		case err != nil:
-			return nil, false, err
+			return false, err
 		case end.applied:
-			return nil, true, nil
+			return true, nil
 		case end.again:
 			continue
 		case end.row != nil && end.row.Version == row.Version && end.row.RowID == row.RowID:
 			continue // nothing was written yet
 		}
-		return end.row, false, nil
+		return false, nil
 	}
-	return nil, false, contention(op, protocol.MaxTries)
+	return false, contention(op, protocol.MaxTries)
 }

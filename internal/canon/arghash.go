@@ -189,19 +189,19 @@ func decodeEntry(src []byte) (arg ArgHash, n int, ok bool) {
 // Differs returns the names of the arguments that were added, removed or changed between two calls, sorted, each once; nil if
 // there are none. It never returns values. Either side may come from DecodeArgHashes: an abbreviated name that the other
 // side has in full is given in full, and what has been folded into one entry is reported as "…".
-func Differs(old, new []ArgHash) []string {
-	d := differ{index: make(map[[nameHashBytes]byte][]int, len(old)), old: old, matched: make([]bool, len(old))}
-	for i, arg := range old {
+func Differs(before, now []ArgHash) []string {
+	d := differ{index: make(map[[nameHashBytes]byte][]int, len(before)), old: before, matched: make([]bool, len(before))}
+	for i, arg := range before {
 		if arg.kind == folded {
-			d.oldFold, d.matched[i] = &old[i], true
+			d.oldFold, d.matched[i] = &before[i], true
 			continue
 		}
 		hash := arg.hashOfName()
 		d.index[hash] = append(d.index[hash], i)
 	}
-	for i, arg := range new {
+	for i, arg := range now {
 		if arg.kind == folded {
-			d.newFold = &new[i]
+			d.newFold = &now[i]
 			continue
 		}
 		d.match(arg)

@@ -141,12 +141,12 @@ func TestDiffersAgainstMaps(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		old, new := hashOf(t, a), hashOf(t, b)
-		if got := Differs(old, new); !slices.Equal(got, want) {
+		before, now := hashOf(t, a), hashOf(t, b)
+		if got := Differs(before, now); !slices.Equal(got, want) {
 			t.Fatalf("differs in %q, want %q", got, want)
 		}
 		for _, got := range [][]string{
-			Differs(reencode(t, old), new), Differs(old, reencode(t, new)), Differs(reencode(t, old), reencode(t, new)),
+			Differs(reencode(t, before), now), Differs(before, reencode(t, now)), Differs(reencode(t, before), reencode(t, now)),
 		} {
 			if (len(got) == 0) != (len(want) == 0) && !slices.Contains(got, ellipsis) {
 				t.Fatalf("stored: differs in %q, want %q", got, want)
@@ -197,8 +197,13 @@ func TestDecodeArgHashesRefuses(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]byte{
-		{0}, {1, 'a'}, {1, 0xFF, 1, 2, 3, 4, 5, 6}, append(bytes.Clone(good), 0, 1, 2, 3, 4, 5, 6), make([]byte, 7*40),
-		append([]byte{abbrevBit | 33}, make([]byte, 43)...), {foldMark, 1}, {abbrevBit, 1, 2, 3, 4, 5, 6, 7},
+		{0},
+		{1, 'a'},
+		{1, 0xFF, 1, 2, 3, 4, 5, 6},
+		append(bytes.Clone(good), 0, 1, 2, 3, 4, 5, 6), make([]byte, 7*40),
+		append([]byte{abbrevBit | 33}, make([]byte, 43)...),
+		{foldMark, 1},
+		{abbrevBit, 1, 2, 3, 4, 5, 6, 7},
 	} {
 		if _, err := DecodeArgHashes(bad); !errors.Is(err, ErrArgHashes) {
 			t.Errorf("%x: %v", bad, err)

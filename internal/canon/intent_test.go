@@ -82,8 +82,18 @@ func TestHC08NothingIsCut(t *testing.T) {
 func TestToolAndArgumentsAreDelimited(t *testing.T) {
 	seen := map[[32]byte]string{}
 	for _, c := range [][2]string{
-		{"", `{}`}, {"a", `{}`}, {`a",{}]`, `{}`}, {`a"`, `{}`}, {`a\`, `{}`}, {"a\x00", `{}`}, {"a", `{"":null}`}, {"a", `{"":{}}`},
-		{"A", `{}`}, {"\u00e9", `{}`}, {"e\u0301", `{}`}, {"\ufffd", `{}`},
+		{"", `{}`},
+		{"a", `{}`},
+		{`a",{}]`, `{}`},
+		{`a"`, `{}`},
+		{`a\`, `{}`},
+		{"a\x00", `{}`},
+		{"a", `{"":null}`},
+		{"a", `{"":{}}`},
+		{"A", `{}`},
+		{"\u00e9", `{}`},
+		{"e\u0301", `{}`},
+		{"\ufffd", `{}`},
 	} {
 		got := mustHash(t, c[0], c[1])
 		if other, ok := seen[got.Hash]; ok {
@@ -111,12 +121,21 @@ func TestHashIntentRefuses(t *testing.T) {
 		{"t", `nul`, Error{Field: FieldArguments, Rule: RuleSyntax}, "canon: arguments: not valid JSON at byte 0"},
 		{"t", `null{}`, Error{Field: FieldArguments, Rule: RuleTrailing, Offset: 4}, "canon: arguments: data after the JSON value at byte 4"},
 		{"t", `{}{}`, Error{Field: FieldArguments, Rule: RuleTrailing, Offset: 2}, "canon: arguments: data after the JSON value at byte 2"},
-		{"t", `{"a":"secret` + "\xff" + `"}`, Error{Field: FieldArguments, Rule: RuleUTF8, Offset: 12, Arg: "a"},
-			`canon: arguments: "a": not valid UTF-8 at byte 12`},
-		{"t", `{"a":{"k":1,"\u006b":2}}`, Error{Field: FieldArguments, Rule: RuleDuplicateKey, Offset: 12, Arg: "a", Key: "k"},
-			`canon: arguments: "a": duplicate key "k" at byte 12`},
-		{"t", `{"b\n":1,"a":0,"b\u000a":2}`, Error{Field: FieldArguments, Rule: RuleDuplicateKey, Offset: 15, Arg: "b\n", Key: "b\n"},
-			`canon: arguments: "b\n": duplicate key "b\n" at byte 15`},
+		{
+			"t", `{"a":"secret` + "\xff" + `"}`,
+			Error{Field: FieldArguments, Rule: RuleUTF8, Offset: 12, Arg: "a"},
+			`canon: arguments: "a": not valid UTF-8 at byte 12`,
+		},
+		{
+			"t", `{"a":{"k":1,"\u006b":2}}`,
+			Error{Field: FieldArguments, Rule: RuleDuplicateKey, Offset: 12, Arg: "a", Key: "k"},
+			`canon: arguments: "a": duplicate key "k" at byte 12`,
+		},
+		{
+			"t", `{"b\n":1,"a":0,"b\u000a":2}`,
+			Error{Field: FieldArguments, Rule: RuleDuplicateKey, Offset: 15, Arg: "b\n", Key: "b\n"},
+			`canon: arguments: "b\n": duplicate key "b\n" at byte 15`,
+		},
 		{"ab\xff", `{}`, Error{Field: FieldTool, Rule: RuleUTF8, Offset: 2}, "canon: tool: not valid UTF-8 at byte 2"},
 	} {
 		_, err := HashIntent(c.tool, []byte(c.args))
@@ -147,8 +166,13 @@ func TestMarshalAndHashArgs(t *testing.T) {
 		args any
 		text string
 	}{
-		{nil, `{}`}, {json.RawMessage(nil), `{}`}, {(*json.RawMessage)(nil), `{}`}, {raw, string(raw)}, {&raw, string(raw)},
-		{point{"<&>", 9007199254740993}, `{"z":"<&>","a":9007199254740993}`}, {(*point)(nil), `null`},
+		{nil, `{}`},
+		{json.RawMessage(nil), `{}`},
+		{(*json.RawMessage)(nil), `{}`},
+		{raw, string(raw)},
+		{&raw, string(raw)},
+		{point{"<&>", 9007199254740993}, `{"z":"<&>","a":9007199254740993}`},
+		{(*point)(nil), `null`},
 		{map[string]any{"b": 1, "a": 0.5}, `{"a":0.5,"b":1}`},
 	} {
 		text, err := Marshal(c.args)
@@ -183,8 +207,14 @@ type embedded struct{ Text string }
 // Go strings that are not UTF-8 are refused: encoding/json would make one text of different ones. U+FFFD that is meant stays.
 func TestMarshalRefusesInvalidUTF8(t *testing.T) {
 	for _, bad := range []any{
-		"\xff", []any{1, "\xff"}, map[string]int{"\xff": 1}, map[string]any{"a": map[string]any{"b": "\xff"}}, &point{Z: "\xff"},
-		struct{ embedded }{embedded{"\xff"}}, [1]string{"\xff"}, struct{ P *point }{&point{Z: "\\\xff"}},
+		"\xff",
+		[]any{1, "\xff"},
+		map[string]int{"\xff": 1},
+		map[string]any{"a": map[string]any{"b": "\xff"}},
+		&point{Z: "\xff"},
+		struct{ embedded }{embedded{"\xff"}},
+		[1]string{"\xff"},
+		struct{ P *point }{&point{Z: "\\\xff"}},
 	} {
 		if _, err := HashArgs("t", map[string]any{"x": bad}); err == nil || !strings.Contains(err.Error(), RuleUTF8) {
 			t.Errorf("%#v: %v", bad, err)

@@ -116,8 +116,12 @@ func (e *Refused) Decide() (Answer, int) {
 		kind   Kind
 		answer Answer
 	}{
-		{PartOriginal, OriginalRefused}, {PartWrite, WriteRefused}, {PartGrant, GrantRefused}, {PartPlan, PlanRefused},
-		{PartQuota, QuotaRefused}, {PartSession, SessionRefused},
+		{PartOriginal, OriginalRefused},
+		{PartWrite, WriteRefused},
+		{PartGrant, GrantRefused},
+		{PartPlan, PlanRefused},
+		{PartQuota, QuotaRefused},
+		{PartSession, SessionRefused},
 	}
 	if i := e.find(PartRow, Reason.failed); i >= 0 {
 		return RowRefused, i
