@@ -107,7 +107,7 @@ type modelHold struct {
 func (tables *modelTables) run(t *rapid.T) {
 	w := &modelRun{
 		modelTables: tables, t: t, m: model.New(modelSkew, modelKeep),
-		base: time.Date(2026, 11, 30, 23, 40, 0, 0, time.UTC),
+		base: time.Date(2026, 11, 30, 23, 58, 30, 0, time.UTC),
 	}
 	defer w.clean()
 	w.base = w.base.Add(-pick(w, "start", 0, 20*time.Hour, 500*time.Hour))
@@ -205,7 +205,7 @@ func (w *modelRun) tick() {
 	if !w.narrow {
 		jumps = append(jumps, 4*24*time.Hour, 33*24*time.Hour, 80*24*time.Hour)
 	}
-	if w.one("midnight", 6) { // where two periods are current
+	if w.one("midnight", 3) { // where two periods are current
 		w.base = w.base.Truncate(24 * time.Hour).Add(24*time.Hour - pick(w, "before", 150*time.Second, 30*time.Second))
 	} else {
 		w.base = w.base.Add(pick(w, "jump", jumps...))
