@@ -48,7 +48,7 @@ func TestSimulationWritersModel(t *testing.T) {
 			ran, failed := 0, false
 			rapid.Check(t, func(r *rapid.T) {
 				defer func() { failed = failed || r.Failed() }()
-				if ran++; ran > soak(30, 1_000_000) && !failed { // less than rapid's default, where time is short
+				if ran++; ran > soak(12, 1_000_000) && !failed { // less than rapid's default, where time is short
 					return
 				}
 				tables.run(r)
