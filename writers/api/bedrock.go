@@ -177,6 +177,10 @@ func (e *BedrockEvent) answer(res ToolResult) *BedrockResponse {
 		p := problemOf(res.Err)
 		p.Detail, state = res.Content, bedrockState(res.Err)
 		status, body = p.Status, mustEncode(p)
+		if len(body) > maxBedrockBody { // the reason is a tool's own; the code and the advice for it are not
+			p.Detail, p.Differs = advice(&writers.Error{Code: writers.Code(p.Code), Reason: "the reason is too long to be shown here"}), nil
+			body = mustEncode(p)
+		}
 	}
 	if len(body) > maxBedrockBody {
 		body = mustEncode(struct {

@@ -303,6 +303,30 @@ func TestBedrockRefusesOtherEvents(t *testing.T) {
 	}
 }
 
+// TestBedrockNeverCallsALongRefusalDone: a reason that is too long for an agent is left out. The code stays, and what is told
+// is never that it was done.
+func TestBedrockNeverCallsALongRefusalDone(t *testing.T) {
+	long := errors.New(strings.Repeat("sold out ", 4<<10))
+	for _, err := range []error{
+		&writers.Error{Code: writers.ErrNotApplied, Err: long},
+		&writers.Error{Code: writers.ErrInvalid, Reason: long.Error()},
+		&writers.Error{Code: writers.ErrKeyConflict, Differs: []string{long.Error()}},
+	} {
+		for _, e := range []*BedrockEvent{{Function: "f"}, {APIPath: "/f", HTTPMethod: "POST"}} {
+			r := e.answer(refused(ToolUse{}, err)).Response
+			body, code := r.ResponseBody[jsonType].Body, problemOf(err)
+			if r.FunctionResponse != nil {
+				body = r.FunctionResponse.ResponseBody[textType].Body
+			}
+			var p problem
+			if json.Unmarshal([]byte(body), &p) != nil || p.Code != code.Code || p.Status != code.Status || len(body) > maxBedrockBody ||
+				!strings.Contains(p.Detail, "too long") && p.Code != "key_conflict" || strings.Contains(body, "recorded") {
+				t.Errorf("%s: %d bytes: %.300s", code.Code, len(body), body)
+			}
+		}
+	}
+}
+
 // FuzzBedrock: no event makes the door panic, and what it answers is an envelope.
 func FuzzBedrock(f *testing.F) {
 	f.Add(function1("["+param("count", "integer", "1")+"]", acme))

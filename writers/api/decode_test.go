@@ -178,6 +178,9 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 		{"header empty beside a key", []string{""}, `,"key":"k"`, ""},
 		{"header blank in quotes", []string{`" "`}, ``, ""},
 		{"two headers", []string{"h", "h"}, ``, ""},
+		{"two headers, joined by a gateway", []string{"h,h"}, ``, ""},
+		{"two quoted headers, joined", []string{`"h","h"`}, ``, ""},
+		{"a comma in quotes", []string{`"h,h"`}, ``, "h,h"},
 		{"quote within", []string{`h"h`}, ``, ""},
 		{"with intent", []string{"h"}, `,"scope":"intent"`, ""},
 	} {

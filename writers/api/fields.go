@@ -203,13 +203,22 @@ func nested(raw json.RawMessage, required []string, fields map[string]setter) st
 	return ""
 }
 
+// nameToShow is a name as a refusal tells it, of 64 bytes at most: a body of nothing but a name would otherwise come back
+// twice, and a Lambda function can answer no more than it can be sent.
+func nameToShow(name string) string {
+	if len(name) <= maxNameShown {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxNameShown], "") + "…"
+}
+
 // fill hands every member to its setter, in the order of names so that of several faults always the same is told. It
 // returns the first faulty name and its rule.
 func fill(m map[string]json.RawMessage, required []string, fields map[string]setter) (name, rule string) {
 	for _, name := range sortedNames(m) {
 		set, ok := fields[name]
 		if !ok {
-			return name, "is not a field here"
+			return nameToShow(name), "is not a field here"
 		}
 		if rule := set(m[name]); rule != "" {
 			return name, rule

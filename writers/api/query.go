@@ -24,7 +24,7 @@ func readQuery(op string, u *url.URL, allowed ...string) *query {
 	for _, name := range sortedNames(all) {
 		switch {
 		case !slices.Contains(allowed, name):
-			q.fail(name, "is not a parameter here")
+			q.fail(nameToShow(name), "is not a parameter here")
 		case len(all[name]) > 1:
 			q.fail(name, "is given more than once")
 		}

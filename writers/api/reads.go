@@ -13,8 +13,9 @@ const (
 	defaultPage = 50
 	maxPage     = 200
 
-	// maxPageBytes ends a page early: a Lambda function cannot answer with more than 6 MB, and one result more may follow.
-	maxPageBytes = 4 << 20
+	// maxPageBytes ends a page early: a Lambda function cannot answer with more than 6 MB, one row more of up to 400 KB may
+	// follow, and a gateway's answer holds the page as a JSON string, which doubles quotes and backslashes.
+	maxPageBytes = 2 << 20
 )
 
 // callDoc is a ledger row as the reads show it.

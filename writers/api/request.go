@@ -187,12 +187,13 @@ func headerKey(op string, h http.Header) (string, error) {
 		return "", nil
 	}
 	key := values[0]
-	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
+	quoted := len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"'
+	if quoted {
 		key = key[1 : len(key)-1]
 	}
 	switch {
-	case len(values) > 1:
-		return "", invalid(op, "Idempotency-Key", "is given more than once")
+	case len(values) > 1 || !quoted && strings.Contains(key, ","): // gateways join what is given more than once by commas
+		return "", invalid(op, "Idempotency-Key", "is given more than once; put a key with a comma into double quotes")
 	case strings.TrimSpace(key) == "":
 		return "", invalid(op, "Idempotency-Key", "must not be empty")
 	case strings.ContainsAny(key, `"\`):

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
@@ -294,6 +296,23 @@ func TestRouting(t *testing.T) {
 	if _, err := NewHandler(nil, HandlerConfig{}); !errors.Is(err, writers.ErrInvalid) {
 		t.Fatal(err)
 	}
+}
+
+// TestRefusalsDoNotGrow: a body that is one enormous name is refused in a few words: a function cannot answer with 6 MB.
+func TestRefusalsDoNotGrow(t *testing.T) {
+	d, name := brokenDoor(t, nil), strings.Repeat("\u00e9\x01", 1<<18)
+	quoted, err := json.Marshal(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{
+		`{` + string(quoted) + `:1}`, `{"verified_absent":{` + string(quoted) + `:1}}`, `{` + string(quoted) + `:1,` + string(quoted) + `:1}`,
+	} {
+		if g := d.post("commit", body).want(t, 400, "invalid_request"); len(g.raw) > 2000 || !utf8.ValidString(g.raw) {
+			t.Errorf("a refusal of %d bytes", len(g.raw))
+		}
+	}
+	d.as("acme", "GET", "/v1/quota?"+strings.Repeat("x", 1<<20)+"=1", "").want(t, 400, "invalid_request")
 }
 
 // strictDB fails the test when anything is asked of it, or does what fault says.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"toolledger/writers"
 )
@@ -25,8 +26,15 @@ type gateway struct {
 // errShape is returned for events that are none of an HTTP API; Lambda reports it as a function error.
 var errShape = errors.New("not an event of an HTTP API, payload version 2.0: this function serves HTTP only")
 
-// handle serves one event. Errors: errShape.
+// errContext is returned for invocations with a client context, which gateways of HTTP never send: an AgentCore gateway does,
+// and its event, which a model wrote, would say who its authorizer verified.
+var errContext = errors.New("the invocation has a client context, so it does not come from an HTTP API: this function serves HTTP only")
+
+// handle serves one event. Errors: errShape, errContext.
 func (g gateway) handle(ctx context.Context, event json.RawMessage) (events.APIGatewayV2HTTPResponse, error) {
+	if lc, ok := lambdacontext.FromContext(ctx); ok && lc != nil && len(lc.ClientContext.Custom) > 0 {
+		return events.APIGatewayV2HTTPResponse{}, errContext
+	}
 	var e events.APIGatewayV2HTTPRequest
 	if err := json.Unmarshal(event, &e); err != nil || e.Version != "2.0" || e.RequestContext.HTTP.Method == "" {
 		return events.APIGatewayV2HTTPResponse{}, errShape
@@ -39,8 +47,11 @@ func (g gateway) handle(ctx context.Context, event json.RawMessage) (events.APIG
 		}
 		body = decoded
 	}
-	target := url.URL{Path: pathOf(&e), RawQuery: e.RawQueryString}
-	r, err := http.NewRequestWithContext(context.WithValue(ctx, callerKey{}, g.callers.of(&e)), e.RequestContext.HTTP.Method, target.String(), bytes.NewReader(body))
+	target := pathOf(&e)
+	if e.RawQueryString != "" {
+		target += "?" + e.RawQueryString
+	}
+	r, err := http.NewRequestWithContext(context.WithValue(ctx, callerKey{}, g.callers.of(&e)), e.RequestContext.HTTP.Method, target, bytes.NewReader(body))
 	if err != nil {
 		return problem(http.StatusBadRequest, writers.ErrInvalid, "the request line cannot be read"), nil //nolint:nilerr // the refusal is the answer
 	}
@@ -52,16 +63,31 @@ func (g gateway) handle(ctx context.Context, event json.RawMessage) (events.APIG
 	return w.event(), nil
 }
 
-// pathOf is the path without the stage, which the gateway puts in front where the stage has a name.
+// pathOf is the escaped path without the stage, which the gateway puts in front where the stage has a name. A function URL
+// hands the path on as it was sent; an HTTP API decodes it.
 func pathOf(e *events.APIGatewayV2HTTPRequest) string {
-	stage := e.RequestContext.Stage
-	if stage == "" || stage == "$default" {
-		return e.RawPath
+	path := e.RawPath
+	if stage := e.RequestContext.Stage; stage != "" && stage != "$default" {
+		if rest, ok := strings.CutPrefix(path, "/"+stage+"/"); ok {
+			path = "/" + rest
+		}
 	}
-	if rest, ok := strings.CutPrefix(e.RawPath, "/"+stage+"/"); ok {
-		return "/" + rest
+	if strings.Contains(e.RequestContext.DomainName, ".lambda-url.") {
+		return path
 	}
-	return e.RawPath
+	return escaped(path)
+}
+
+// escaped escapes a decoded path. An id in the middle of one may hold slashes and dots, which are not those of the path.
+func escaped(path string) string {
+	for prefix, suffix := range map[string]string{"/v1/sessions/": "/calls", "/v1/tenants/": "/plan"} {
+		rest, begins := strings.CutPrefix(path, prefix)
+		id, ends := strings.CutSuffix(rest, suffix)
+		if begins && ends && id != "" {
+			return prefix + strings.ReplaceAll(url.PathEscape(id), ".", "%2E") + suffix
+		}
+	}
+	return (&url.URL{Path: path}).EscapedPath()
 }
 
 type callerKey struct{}
@@ -108,7 +134,7 @@ func (a *answer) event() events.APIGatewayV2HTTPResponse {
 
 func problem(status int, code writers.Code, detail string) events.APIGatewayV2HTTPResponse {
 	body, err := json.Marshal(map[string]any{
-		"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": detail,
+		"type": "urn:problem-type:toolledger:" + string(code), "title": http.StatusText(status), "status": status, "code": code, "detail": detail,
 	})
 	if err != nil {
 		status = http.StatusInternalServerError

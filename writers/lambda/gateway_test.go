@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"toolledger/writers"
@@ -78,6 +79,67 @@ func TestGatewayRefusesOtherEvents(t *testing.T) {
 	for _, e := range []string{`{}`, `[]`, `null`, `"x"`, `{"op":"reserve","tenant":"victim"}`, `{"version":"1.0","httpMethod":"POST"}`} {
 		if _, err := echo(t).handle(t.Context(), json.RawMessage(e)); !errors.Is(err, errShape) {
 			t.Errorf("%s: got %v", e, err)
+		}
+	}
+}
+
+// An invocation with a client context is none of an HTTP API, whatever its event says: an AgentCore gateway hands on what a
+// model wrote, and a model that writes an authorizer must not become its tenant.
+func TestGatewayRefusesAgentCore(t *testing.T) {
+	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{ClientContext: lambdacontext.ClientContext{
+		Custom: map[string]string{"bedrockAgentCoreToolName": "t___act"},
+	}})
+	if got, err := echo(t).handle(ctx, event("{}", false, `{"tenant":"acme"}`)); !errors.Is(err, errContext) {
+		t.Fatalf("got %d %q %v", got.StatusCode, got.Body, err)
+	}
+	if got, err := echo(t).handle(lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{}), event("{}", false, `{"tenant":"acme"}`)); err != nil || got.StatusCode != 200 {
+		t.Fatalf("got %d %q %v", got.StatusCode, got.Body, err)
+	}
+}
+
+// A session in a path is read as it was sent: an HTTP API decodes paths before it hands them on, a function URL does not, and
+// neither may turn one session's name into another's, or into a redirect.
+func TestGatewayReadsSessionsInPaths(t *testing.T) {
+	const api, function = "x1.execute-api.eu-west-1.amazonaws.com", "x1.lambda-url.eu-west-1.on.aws"
+	var seen string
+	mux := http.NewServeMux()
+	mux.HandleFunc("/v1/sessions/{session}/calls", func(_ http.ResponseWriter, r *http.Request) { seen = r.PathValue("session") + "?" + r.URL.RawQuery })
+	mux.HandleFunc("/v1/tenants/{tenant}/plan", func(_ http.ResponseWriter, r *http.Request) { seen = r.PathValue("tenant") + "?" + r.URL.RawQuery })
+	for _, c := range []struct{ domain, path, query, want string }{
+		{api, "/v1/sessions/run-7/calls", "limit=2", "run-7?limit=2"},
+		{api, "/v1/sessions/run 7/calls", "", "run 7?"},
+		{api, "/v1/sessions/run%207/calls", "", "run%207?"},
+		{api, "/v1/sessions/runs/7/calls", "after=a%2Fb", "runs/7?after=a%2Fb"},
+		{api, "/v1/sessions/../calls", "", "..?"},
+		{api, "/v1/sessions/a/../b/calls", "", "a/../b?"},
+		{api, "/v1/sessions/a//b/calls", "", "a//b?"},
+		{api, "/v1/sessions/über?x/calls", "", "über?x?"},
+		{api, "/prod/v1/tenants/a/b/plan", "", "a/b?"},
+		{function, "/v1/sessions/run%207/calls", "limit=2", "run 7?limit=2"},
+		{function, "/v1/sessions/run%25207/calls", "", "run%207?"},
+		{function, "/v1/sessions/runs%2F7/calls", "", "runs/7?"},
+		{function, "/v1/sessions/%2E%2E/calls", "", "..?"},
+		{function, "/v1/sessions/%C3%BCber/calls", "", "über?"},
+	} {
+		text, err := json.Marshal(map[string]any{"version": "2.0", "rawPath": c.path, "rawQueryString": c.query, "requestContext": map[string]any{
+			"stage": "prod", "domainName": c.domain, "http": map[string]string{"method": "GET"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = ""
+		got, err := gateway{handler: mux}.handle(t.Context(), text)
+		if err != nil || got.StatusCode != http.StatusOK || seen != c.want {
+			t.Errorf("%s %s: %d, saw %q, want %q, %v", c.domain, c.path, got.StatusCode, seen, c.want, err)
+		}
+	}
+	for _, path := range []string{"/v1/sessions/%zz/calls", "/v1/sessions/a b/calls", "v1", "", "//evil/v1/quota", "/v1/"} {
+		text, err := json.Marshal(map[string]any{"version": "2.0", "rawPath": path, "requestContext": map[string]any{"domainName": function, "http": map[string]string{"method": "GET"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := (gateway{handler: mux}).handle(t.Context(), text); err != nil || got.StatusCode == http.StatusInternalServerError {
+			t.Errorf("%q: %d %v", path, got.StatusCode, err)
 		}
 	}
 }
