@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -52,8 +53,14 @@ type handler struct {
 	users  string // name of the users table
 }
 
+// maxUserID is the longest partition key in bytes.
+const maxUserID = 2048
+
 // save creates the user. An error says nothing about the request: the caller tries again with the same key.
 func (h *handler) save(ctx context.Context, tenant writers.TenantID, in request) (answer, error) {
+	if in.User.UserID == "" || len(in.User.UserID) > maxUserID { // DynamoDB would refuse the write, now and on every retry
+		return answer{Status: http.StatusBadRequest, Code: string(writers.ErrInvalid), Error: "args.userId must have 1 to 2048 bytes"}, nil
+	}
 	item, err := attributevalue.MarshalMap(in.User)
 	if err != nil {
 		return answer{Status: http.StatusBadRequest, Code: string(writers.ErrInvalid), Error: "the user cannot be stored"}, nil //nolint:nilerr // the refusal is the answer
@@ -92,6 +99,8 @@ func refusal(err error) (answer, error) {
 		a.Status = http.StatusForbidden
 	case writers.ErrInvalid:
 		a.Status = http.StatusBadRequest
+	case writers.ErrTooLarge:
+		a.Status = http.StatusRequestEntityTooLarge
 	default:
 		return answer{}, err
 	}
@@ -156,7 +165,7 @@ func strict(text []byte, into any) error {
 	if err := d.Decode(into); err != nil {
 		return err
 	}
-	if d.More() {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) { // not More: a brace too many is no more to it
 		return errShape
 	}
 	return nil

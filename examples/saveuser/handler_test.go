@@ -100,10 +100,14 @@ func TestCreate(t *testing.T) {
 func TestBodies(t *testing.T) {
 	h, g := newHandler(t)
 	good := `{"session":"s","key":"k","args":{"userId":"u1","email":"","name":""}}`
-	for body, want := range map[string]int{"": 400, "{": 400, `{"tenant":"victim","session":"s","key":"k","args":{}}`: 400, good + "{}": 400, "%%": 400} {
+	for body, want := range map[string]int{
+		"": 400, "{": 400, `{"tenant":"victim","session":"s","key":"k","args":{}}`: 400, good + "{}": 400, "%%": 400, good + "}": 400, good + "]": 400,
+		strings.Replace(good, "u1", "", 1): 400, strings.Replace(good, "u1", strings.Repeat("u", 2049), 1): 400,
+		strings.Replace(good, `"name":""`, `"name":"`+strings.Repeat("n", 450<<10)+`"`, 1): 413,
+	} {
 		res, err := h.overHTTP(t.Context(), event(body, "acme"))
 		if err != nil || res.StatusCode != want {
-			t.Errorf("%s: %d %v", body, res.StatusCode, err)
+			t.Errorf("%.200s: %d %v", body, res.StatusCode, err)
 		}
 	}
 	e := event(base64.StdEncoding.EncodeToString([]byte(good)), "acme")
