@@ -2,10 +2,12 @@ package writers
 
 import (
 	"context"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -78,11 +80,25 @@ func (t *Tool[A, R]) fits(s Session) error {
 	if err := s.check("do"); err != nil {
 		return err
 	}
+	if !encodable(reflect.TypeFor[R]()) {
+		return invalid("do", "result", "is of a type that cannot be encoded as JSON")
+	}
 	if l := s.t.l; t.MaxResult > inlineMost && l.cfg.Results == nil {
 		return &Error{Code: ErrTooLarge, Op: "do", Field: "MaxResult", Reason: fmt.Sprintf(
 			"results of up to %s need Config.Results; nothing was done", size(t.MaxResult))}
 	}
 	return nil
+}
+
+// encodable tells whether values of a type can become JSON, as far as the outermost type says: what it holds is seen only
+// once there is a value.
+func encodable(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Chan, reflect.Func, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer:
+		return t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]())
+	default:
+		return true
+	}
 }
 
 // settle deals with a call that was refused because another attempt may have taken effect: it asks Verify. again asks for

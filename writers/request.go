@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"toolledger/internal/canon"
 	"toolledger/internal/schema"
 )
@@ -129,29 +131,36 @@ func (c *request) checkWrites() error {
 		return invalid(c.op, "writes", fmt.Sprintf("are %d; the limit is %d", len(c.Writes), maxWrites))
 	}
 	for i, w := range c.Writes {
-		var table *string
-		n := 0
-		if w.Put != nil {
-			table, n = w.Put.TableName, n+1
-		}
-		if w.Update != nil {
-			table, n = w.Update.TableName, n+1
-		}
-		if w.Delete != nil {
-			table, n = w.Delete.TableName, n+1
-		}
-		if w.ConditionCheck != nil {
-			table, n = w.ConditionCheck.TableName, n+1
-		}
 		field := fmt.Sprintf("writes[%d]", i)
-		if n != 1 || table == nil || *table == "" {
+		table, n, whole := partsOf(w)
+		switch {
+		case n != 1 || table == nil || *table == "":
 			return invalid(c.op, field, "must be exactly one put, update, delete or check of a named table")
-		}
-		if sameTable(*table, c.l.cfg.Table) || sameTable(*table, c.l.cfg.Control) {
+		case sameTable(*table, c.l.cfg.Table) || sameTable(*table, c.l.cfg.Control):
 			return invalid(c.op, field, "must not name the ledger's tables")
+		case !whole:
+			return invalid(c.op, field, "must have its item, or its key and expression")
 		}
 	}
 	return nil
+}
+
+// partsOf returns the table of a write, how many writes it is, and whether it has what DynamoDB requires of it: the SDK refuses
+// to send one that has not, which would look like an answer that was lost.
+func partsOf(w types.TransactWriteItem) (table *string, n int, whole bool) {
+	if w.Put != nil {
+		table, n, whole = w.Put.TableName, n+1, w.Put.Item != nil
+	}
+	if w.Update != nil {
+		table, n, whole = w.Update.TableName, n+1, w.Update.Key != nil && w.Update.UpdateExpression != nil
+	}
+	if w.Delete != nil {
+		table, n, whole = w.Delete.TableName, n+1, w.Delete.Key != nil
+	}
+	if w.ConditionCheck != nil {
+		table, n, whole = w.ConditionCheck.TableName, n+1, w.ConditionCheck.Key != nil && w.ConditionCheck.ConditionExpression != nil
+	}
+	return table, n, whole
 }
 
 // sameTable tells whether two names or ARNs may mean one table.

@@ -19,7 +19,7 @@ func TestCallsRefused(t *testing.T) {
 	db := &fakeDB{}
 	s := testLedger(t, db).Tenant("acme").Session("s")
 	put := func(table string) types.TransactWriteItem {
-		return types.TransactWriteItem{Put: &types.Put{TableName: aws.String(table)}}
+		return types.TransactWriteItem{Put: &types.Put{TableName: aws.String(table), Item: schema.Item{"id": schema.S("1")}}}
 	}
 	long := strings.Repeat("x", 2000)
 	for name, tt := range map[string]struct {
@@ -71,6 +71,10 @@ func TestCallsRefused(t *testing.T) {
 		"the control table": {{ConditionCheck: &types.ConditionCheck{TableName: aws.String("ledger-control")}}},
 		"an update of it":   {put("x"), {Update: &types.Update{TableName: aws.String("ledger")}}},
 		"a delete of it":    {{Delete: &types.Delete{TableName: aws.String("ledger")}}},
+		"a put of nothing":  {{Put: &types.Put{TableName: aws.String("x")}}},
+		"an update only":    {{Update: &types.Update{TableName: aws.String("x"), UpdateExpression: aws.String("SET a = b")}}},
+		"a delete of what":  {{Delete: &types.Delete{TableName: aws.String("x")}}},
+		"a check of what":   {{ConditionCheck: &types.ConditionCheck{TableName: aws.String("x"), Key: schema.Item{"id": schema.S("1")}}}},
 		"too many":          make([]types.TransactWriteItem, maxWrites+1),
 	} {
 		_, err := s.Commit(t.Context(), Call{Key: SessionKey("k"), Tool: "t", Writes: writes}, 1)

@@ -115,6 +115,7 @@ func sound() *table {
 	undone := row(schema.StateApplied, 8)
 	undone.Key = schema.RowKey("acme", "s", schema.ScopeSession, "k-undone")
 	undone.Debits, undone.CompensatedBy, undone.CompensatedAt = nil, "session:k-applied", now
+	undone.ResultJSON = new("") // json.RawMessage without a byte: no result
 	obs := schema.ObservationKey(other.Key)
 	meta := schema.SessionKey("acme", "s")
 	return &table{items: []schema.Item{

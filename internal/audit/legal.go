@@ -175,7 +175,8 @@ func (s *subject) applied() {
 	r := s.at
 	s.require(r.AppliedAttempt >= 1 && r.AppliedAttempt <= r.Attempt, schema.AApplied, "must be between 1 and attempt")
 	s.require((r.ResultJSON == nil) != (r.ResultRef == nil), schema.AResultJSON, "there must be one result, stored or referred to")
-	s.require(r.ResultJSON == nil || json.Valid([]byte(*r.ResultJSON)), schema.AResultJSON, "must be JSON")
+	// An empty one is legal too: the caller said that there is no result.
+	s.require(r.ResultJSON == nil || *r.ResultJSON == "" || json.Valid([]byte(*r.ResultJSON)), schema.AResultJSON, "must be JSON")
 	s.require(r.Failure == "", schema.AFailure, "must not be set on a call that took effect")
 	s.require(slices.Contains(settlers, r.SettledBy), schema.ASettledBy, "must be holder, verify or person")
 	if r.CompensatedAt.IsZero() { // with a refund, a compensation clears the debits and leaves what was charged

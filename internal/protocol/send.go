@@ -81,6 +81,9 @@ func classify(err error, parts []Part) error {
 // definite tells whether err means that no try of the request can have been applied: these errors are about the request
 // itself and would have met every try alike.
 func definite(err error) bool {
+	if _, ok := errors.AsType[smithy.InvalidParamsError](err); ok {
+		return true // the SDK sent nothing
+	}
 	e, ok := errors.AsType[smithy.APIError](err)
 	if !ok {
 		return false

@@ -214,6 +214,7 @@ func TestSendClassifies(t *testing.T) {
 		"not allowed":               {api("AccessDeniedException"), "rejected"},
 		"no table":                  {&types.ResourceNotFoundException{}, "rejected"},
 		"unknown client":            {api("UnrecognizedClientException"), "rejected"},
+		"refused by the SDK itself": {wrapped(smithy.InvalidParamsError{Context: "x"}), "rejected"},
 		"unknown code":              {api("SomethingNew"), "unsure"},
 	} {
 		client := &answering{err: tt.err}
