@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
 	"toolledger/writers"
 )
@@ -51,7 +53,16 @@ func New(forge Forge) *writers.Tool[Args, PR] {
 
 type bot struct{ forge Forge }
 
+var (
+	errName  = errors.New("prbot: repo must be owner/name, and branch a branch's name")
+	repoName = regexp.MustCompile(`^[\w-][\w.-]*/[\w-][\w.-]*$`)
+)
+
+// open asks the forge. What a model wrote becomes a path and is looked up again by Lookup, so it must be names and no more.
 func (b bot) open(ctx context.Context, a writers.Attempt[Args]) (PR, error) {
+	if !repoName.MatchString(a.Args.Repo) || a.Args.Branch == "" || strings.ContainsFunc(a.Args.Branch, unicode.IsSpace) {
+		return PR{}, writers.NotApplied(errName)
+	}
 	pr, err := b.forge.Open(ctx, a.Args.Repo, a.Args.Branch, a.Args.Title)
 	if errors.Is(err, ErrRefused) {
 		return PR{}, writers.NotApplied(err)
@@ -59,7 +70,7 @@ func (b bot) open(ctx context.Context, a writers.Attempt[Args]) (PR, error) {
 	return pr, err
 }
 
-// find has no arguments, only what Lookup kept: neither a space in a repository's name nor in a branch's is possible.
+// find has no arguments, only what Lookup kept: open lets no space into a repository's name nor into a branch's.
 func (b bot) find(ctx context.Context, c writers.CallInfo) (PR, writers.Verdict, error) {
 	repo, branch, _ := strings.Cut(c.Lookup, " ")
 	pr, found, err := b.forge.FindByBranch(ctx, repo, branch)
@@ -79,10 +90,13 @@ func Step(ctx context.Context, tool *writers.Tool[Args, PR], s writers.Session, 
 		c.ExpectCursor, c.Cursor = new("branch-pushed"), "pr-opened"
 		c.Wait = 10 * time.Second
 	})
-	if e, ok := errors.AsType[*writers.Error](err); ok && e.RetryAfter == 0 {
+	if e, ok := errors.AsType[*writers.Error](err); ok && e.RetryAfter == 0 && pr.Outcome == "" {
+		if e.Code == writers.ErrOutcomeUnknown {
+			return "not known, a person has to look: " + e.Error(), nil
+		}
 		return "not done: " + e.Error(), nil
 	}
-	if err != nil {
+	if err != nil && pr.Outcome == "" { // with an outcome it is recorded, though the session has moved on meanwhile
 		return "", err
 	}
 	return fmt.Sprintf("#%d %s (%s)", pr.Value.Number, pr.Value.URL, pr.Outcome), nil

@@ -20,6 +20,7 @@ type memForge struct {
 	open   map[string]prbot.PR
 	opens  int
 	refuse bool
+	opened func() // when a pull request is there
 }
 
 func newForge() *memForge { return &memForge{open: map[string]prbot.PR{}} }
@@ -33,6 +34,9 @@ func (f *memForge) Open(_ context.Context, repo, branch, _ string) (prbot.PR, er
 	f.opens++
 	pr := prbot.PR{Number: f.opens, URL: fmt.Sprintf("https://forge.example/%s/pull/%d", repo, f.opens)}
 	f.open[repo+" "+branch] = pr
+	if f.opened != nil {
+		f.opened()
+	}
 	return pr, nil
 }
 
@@ -107,4 +111,46 @@ func TestStepAnswersWhatARetryCannotMend(t *testing.T) {
 	if forge.count() != 0 {
 		t.Fatalf("%d pull requests", forge.count())
 	}
+}
+
+// TestStepNeverDeniesAPullRequest: where the pull request is there, or may be, the planner is not told that it was not done: it
+// would open another.
+func TestStepNeverDeniesAPullRequest(t *testing.T) {
+	ledger, _ := writerstest.NewLedger(t)
+	forge, s := newForge(), ledger.Tenant("acme").Session("s")
+	move := func(key, cursor string) {
+		if _, err := s.Commit(t.Context(), writers.Call{Key: writers.SessionKey(key), Tool: "move", Cursor: cursor}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move("m1", "branch-pushed")
+	forge.opened = func() { move("m2", "elsewhere") } // the session moves on while the forge works
+	said, err := prbot.Step(t.Context(), prbot.New(forge), s, "pr-1", args("fix/1"))
+	if err != nil || !strings.HasPrefix(said, "#1 ") || forge.count() != 1 {
+		t.Fatalf("said %q, %v, %d pull requests", said, err, forge.count())
+	}
+}
+
+// TestNamesOnly: what a model passes off as a name neither reaches another path of the forge nor is looked up as another one.
+func TestNamesOnly(t *testing.T) {
+	ledger, _ := writerstest.NewLedger(t)
+	forge, s := newForge(), ledger.Tenant("acme").Session("s")
+	for i, a := range []prbot.Args{
+		{Repo: "acme/api x", Branch: "b"},
+		{Repo: "acme/../admin", Branch: "b"},
+		{Repo: "acme/..", Branch: "b"},
+		{Repo: "acme/api?x=", Branch: "b"},
+		{Repo: "acme/api#", Branch: "b"},
+		{Repo: "acme", Branch: "b"},
+		{Repo: "acme/api", Branch: "a b"},
+		{Repo: "acme/api", Branch: ""},
+	} {
+		if _, err := prbot.New(forge).Do(t.Context(), s, writers.SessionKey(fmt.Sprint(i)), a); !errors.Is(err, writers.ErrNotApplied) {
+			t.Errorf("%+v: %v", a, err)
+		}
+	}
+	if forge.count() != 0 {
+		t.Fatalf("%d pull requests", forge.count())
+	}
+	writerstest.Balanced(t, ledger)
 }
