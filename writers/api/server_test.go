@@ -315,6 +315,33 @@ func TestRefusalsDoNotGrow(t *testing.T) {
 	d.as("acme", "GET", "/v1/quota?"+strings.Repeat("x", 1<<20)+"=1", "").want(t, 400, "invalid_request")
 }
 
+// TestPagesFitAFunction: a page of the longest results fits what a Lambda function may answer, also as the JSON string that
+// it is in a gateway's answer; and all pages together hold every call.
+func TestPagesFitAFunction(t *testing.T) {
+	c := newClock()
+	l := newTestLedger(t, c)
+	d, calls := newDoor(t, l, c), 0
+	result := json.RawMessage(`"` + strings.Repeat(`\"`, 120<<10) + `"`)
+	for i := range 20 {
+		if _, err := l.Tenant("acme").Session("s").Commit(t.Context(), writers.Call{Key: writers.SessionKey(fmt.Sprintf("k%02d", i)), Tool: "t"}, result); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for after, pages := "", 0; pages == 0 || after != ""; pages++ {
+		g := d.as("acme", "GET", "/v1/sessions/s/calls?"+map[bool]string{true: "after=" + after}[after != ""], "").want(t, 200, "")
+		text, err := json.Marshal(g.raw)
+		if err != nil || len(text) > 6<<20-(1<<10) || pages > 20 {
+			t.Fatalf("page %d has %d bytes, %v", pages, len(text), err)
+		}
+		list, _ := g.doc["calls"].([]any)
+		calls += len(list)
+		after, _ = g.doc["next"].(string)
+	}
+	if calls != 20 {
+		t.Fatalf("%d calls", calls)
+	}
+}
+
 // strictDB fails the test when anything is asked of it, or does what fault says.
 type strictDB struct {
 	writers.DynamoDB
