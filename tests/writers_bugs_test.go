@@ -70,6 +70,32 @@ func TestNoActAfterTheDeadline(t *testing.T) {
 	}
 }
 
+// TestLeaseFinerThanTheTable: a lease of fractions of a millisecond ends when the row says so: extending it twice in one moment is
+// no contention, and a verdict on the deadline that the holder was told counts.
+func TestLeaseFinerThanTheTable(t *testing.T) {
+	t.Parallel()
+	g := newLedgerRig(t)
+	lease := time.Minute + 900*time.Microsecond
+	hold := g.reserve(g.session(), call("k", func(c *writers.Call) { c.Lease = lease }))
+	for range 2 {
+		g.must(hold.Extend(t.Context(), lease))
+	}
+	g.advance(time.Second)
+	g.must(hold.Extend(t.Context(), lease))
+	row, err := g.session().Get(t.Context(), writers.SessionKey("k"))
+	g.must(err)
+	if row.Ref() != hold.Ref() {
+		t.Errorf("the row says %v, the holder %v", row.Ref(), hold.Ref())
+	}
+	g.pastVerdict()
+	again := g.reserve(g.session(), call("k", func(c *writers.Call) { c.VerifiedAbsent, c.Lease = hold.Ref(), lease }))
+	if again.Attempt != 2 {
+		t.Errorf("attempt %d", again.Attempt)
+	}
+	g.must(again.Release(t.Context(), ""))
+	g.balanced()
+}
+
 // TestActEndsWithTheLease: while an extension hangs, Act's context still ends before the deadline that is recorded.
 func TestActEndsWithTheLease(t *testing.T) {
 	t.Parallel()

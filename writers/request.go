@@ -218,7 +218,13 @@ func (c *request) newRow(debits []schema.Debit, now time.Time) *schema.Row {
 		r.ExpiresAt = c.l.expiresAt(r, debits, now)
 		return r
 	}
-	r.Deadline = now.Add(c.Lease)
+	r.Deadline = deadlineOf(now, c.Lease)
 	r.PendingBucket = schema.PendingBucket(c.Key.id)
 	return r
+}
+
+// deadlineOf is the end of a lease in the resolution of the table: what the holder knows must equal what the row says, or an
+// extension of the same moment looks like one that is not recorded yet, and a verdict on this deadline like one on another.
+func deadlineOf(now time.Time, lease time.Duration) time.Time {
+	return now.Add(lease).Truncate(time.Millisecond)
 }

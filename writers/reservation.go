@@ -175,7 +175,7 @@ func (r *Reservation) Extend(ctx context.Context, lease time.Duration) error {
 	l := r.s.t.l
 	for n := range protocol.MaxTries {
 		now := l.now()
-		deadline := now.Add(lease)
+		deadline := deadlineOf(now, lease)
 		tx := protocol.NewTx(1)
 		tx.Add(protocol.Part{Kind: protocol.PartRow}, l.tables.Extend(r.row.Key, r.RowID, r.row.Attempt, deadline, now))
 		err := protocol.Send(ctx, l.db, tx)
