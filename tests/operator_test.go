@@ -647,3 +647,76 @@ func TestResolveLosesRaces(t *testing.T) {
 	}
 	g.audited()
 }
+
+// spend debits a tenant a token at a time until the ledger refuses, and returns how many it took.
+func (g *operatorRig) spend(l *writers.Ledger, tenant writers.TenantID, name string) (taken int) {
+	g.Helper()
+	for n := range 500 {
+		c := writers.Call{Key: writers.SessionKey(fmt.Sprint(name, n)), Tool: "t", Tokens: 1}
+		if _, err := l.Tenant(tenant).Session("s1").Commit(g.Context(), c, "ok"); err != nil {
+			if code, _ := errors.AsType[writers.Code](err); code != writers.ErrQuotaExhausted {
+				g.Fatal(err)
+			}
+			return taken
+		}
+		taken++
+	}
+	g.Fatal("no end")
+	return 0
+}
+
+// Promise: a plan that is lowered below use and raised again, short of what is spent, gives nobody tokens to spend while
+// another shard owes them: the highest grant is never exceeded.
+func TestPlanRaisedBelowUse(t *testing.T) {
+	for _, shards := range []int{2, 4} { // 4: the shards grow with the raise
+		g := newOperatorRig(t)
+		l := g.ledger(0)
+		g.must(l.Tenant("acme").PutPlan(t.Context(), writers.Plan{Tokens: 60, Period: writers.Always, Shards: 2}))
+		if n := g.spend(l, "acme", "first"); n != 60 {
+			t.Fatalf("spent %d of 60", n)
+		}
+		g.must(l.Tenant("acme").PutPlan(t.Context(), writers.Plan{Tokens: 10, Period: writers.Always, Shards: 2}))
+		g.must(l.Tenant("acme").PutPlan(t.Context(), writers.Plan{Tokens: 40, Period: writers.Always, Shards: shards}))
+		if n := g.spend(l, "acme", "second"); n != 0 {
+			t.Errorf("%d shards: spent 60, and %d more of 40", shards, n)
+		}
+		g.must(l.Tenant("acme").PutPlan(t.Context(), writers.Plan{Tokens: 70, Period: writers.Always, Shards: shards}))
+		if n := g.spend(l, "acme", "third"); n != 10 {
+			t.Errorf("%d shards: spent 60, and %d more of 70", shards, n)
+		}
+		g.audited()
+	}
+}
+
+// Promise: a suspended tenant debits nothing more, whatever process it calls: one that read the plan before its kind of
+// period was changed would else go on debiting the former period for a minute.
+func TestSuspendAfterChangeOfPeriod(t *testing.T) {
+	kinds := []writers.Period{writers.Monthly, writers.Daily, writers.Always}
+	for _, former := range kinds {
+		for _, next := range kinds {
+			g := newOperatorRig(t)
+			operator, caller := g.ledger(0), g.ledger(0)
+			commit := func(key string) error {
+				c := writers.Call{Key: writers.SessionKey(key), Tool: "t", Tokens: 1}
+				_, err := caller.Tenant("acme").Session("s1").Commit(t.Context(), c, "ok")
+				return err
+			}
+			g.must(operator.Tenant("acme").PutPlan(t.Context(), writers.Plan{Tokens: 100, Period: former, Shards: 3}))
+			g.must(commit("before"))
+			g.must(operator.Tenant("acme").PutPlan(t.Context(), writers.Plan{Tokens: 100, Period: next, Shards: 3}))
+			g.must(operator.Tenant("acme").Suspend(t.Context(), true))
+			err := commit("suspended")
+			if e, ok := errors.AsType[*writers.Error](err); !ok || e.Code != writers.ErrSuspended {
+				t.Errorf("period %d, then %d: %v", former, next, err)
+			}
+			if q, err := operator.Tenant("acme").Quota(t.Context()); err != nil || !q.Suspended {
+				t.Errorf("period %d, then %d: %+v, %v", former, next, q, err)
+			}
+			g.must(operator.Tenant("acme").Suspend(t.Context(), false))
+			g.must(commit("resumed"))
+			g.must(operator.Tenant("acme").PutPlan(t.Context(), writers.Plan{Tokens: 100, Period: former, Shards: 3}))
+			g.must(commit("back"))
+			g.audited()
+		}
+	}
+}

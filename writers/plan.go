@@ -302,9 +302,10 @@ func (t Tenant) changePeriod(tx *protocol.Tx, r running, next *schema.Plan, now 
 	}
 }
 
-// spread shares delta out over shards with the given remaining tokens. A raise goes to all alike; tokens are taken from
-// the richest, never more than they have; where shards are new the whole is levelled, which moves tokens to them. What
-// cannot be taken anywhere takes shard 0 below zero: the plan was lowered below what is spent.
+// spread shares delta out over shards with the given remaining tokens. A raise first fills what is below zero, since what
+// one shard owes another must not spend, and goes to all alike then; tokens are taken from the richest, never more than
+// they have; where shards are new the whole is levelled, which moves tokens to them. What cannot be taken anywhere takes
+// shard 0 below zero: the plan was lowered below what is spent.
 func spread(remaining []int64, grown bool, delta int64) []int64 {
 	if grown && sum(remaining)+delta >= 0 {
 		return level(remaining, delta)
@@ -313,8 +314,12 @@ func spread(remaining []int64, grown bool, delta int64) []int64 {
 		return lower(remaining, -delta)
 	}
 	deltas := make([]int64, len(remaining))
+	for i, r := range remaining {
+		deltas[i] = min(max(-r, 0), delta)
+		delta -= deltas[i]
+	}
 	for i := range deltas {
-		deltas[i] = share(delta, i, len(remaining))
+		deltas[i] += share(delta, i, len(remaining))
 	}
 	return deltas
 }
@@ -458,6 +463,9 @@ func (t Tenant) Suspend(ctx context.Context, suspended bool) error {
 		for _, r := range s.periods {
 			t.suspendPeriod(tx, r, suspended, now)
 		}
+		if err := t.suspendFormer(ctx, tx, s.plan.Period, suspended, now); err != nil {
+			return nil, nil, failure(ctx, op, err)
+		}
 		if len(tx.Items) > protocol.MaxItems {
 			return nil, nil, &Error{
 				Code: ErrUnavailable, Op: op, RetryAfter: 2 * t.l.cfg.Skew,
@@ -480,6 +488,27 @@ func (t Tenant) suspendPeriod(tx *protocol.Tx, r running, suspended bool, now ti
 				t.l.tables.ChangeQuota(q.Key, protocol.QuotaChange{Suspend: &suspended}, now))
 		}
 	}
+}
+
+// suspendFormer does the same to what runs of the other kinds of period: a process that read the plan before its kind was
+// changed still debits there. What is not there yet it cannot make, since the plan's version is a condition of that. A
+// period that does not fit in beside the plan's own is left to the minute after which every process reads the plan again.
+func (t Tenant) suspendFormer(ctx context.Context, tx *protocol.Tx, own schema.PeriodKind, suspended bool, now time.Time) error {
+	for _, kind := range []schema.PeriodKind{schema.Monthly, schema.Daily, schema.Always} {
+		if kind == own {
+			continue
+		}
+		former, err := t.l.readSnapshot(ctx, t.id, &kind)
+		if err != nil {
+			return err
+		}
+		for _, r := range former.periods {
+			if len(r.shards) > 0 && len(tx.Items)+len(r.shards) <= protocol.MaxItems {
+				t.suspendPeriod(tx, r, suspended, now)
+			}
+		}
+	}
+	return nil
 }
 
 // Quota reads the running period. A period that nobody has used yet is as the plan grants it.

@@ -27,7 +27,8 @@ func TestShare(t *testing.T) {
 }
 
 // Promise: a plan change moves exactly the difference. Nobody is taken more than he has unless all are empty, and then
-// shard 0 alone; a raise without new shards goes to all alike; a new shard never begins below zero.
+// shard 0 alone; a raise fills what is below zero before anybody gets more to spend, and goes to all alike then; a new shard
+// never begins below zero.
 func TestSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := anyRemaining.Draw(t, "remaining")
@@ -54,8 +55,10 @@ func TestSpread(t *testing.T) {
 				t.Fatalf("shard %d of %v is taken below zero: %v", i, remaining, after)
 			case i >= len(remaining)-fresh && d < 0:
 				t.Fatalf("new shard %d begins with %d", i, d)
-			case delta >= 0 && fresh == 0 && d != share(delta, i, len(deltas)):
+			case delta >= 0 && fresh == 0 && slices.Min(remaining) >= 0 && d != share(delta, i, len(deltas)):
 				t.Fatalf("%d is raised by %v", delta, deltas)
+			case delta > 0 && (fresh == 0 || sum(after) < 0) && d > max(-remaining[i], 0) && slices.Min(after) < 0:
+				t.Fatalf("shard %d of %v gets more to spend while another owes: %v", i, remaining, after)
 			}
 		}
 	})

@@ -206,8 +206,11 @@ func (m *Model) changePeriod(now time.Time, name, period string) {
 	before := t.current(period)
 	grown := len(before) < t.plan.Shards
 	var base, moved int64
+	owed, owes := int64(0), false
 	for _, q := range before {
 		base += q.granted - q.extra
+		owed += max(-q.remaining, 0)
+		owes = owes || q.remaining < 0
 	}
 	delta := t.plan.Tokens - base
 	var below, rich []Purse
@@ -237,7 +240,10 @@ func (m *Model) changePeriod(now time.Time, name, period string) {
 		if q.remaining > 0 {
 			rich = append(rich, p)
 		}
-		if even := share(delta, i, t.plan.Shards); delta >= 0 && !grown && change != even {
+		if owes && !grown && delta >= 0 && delta <= owed && change > max(change-q.remaining, 0) {
+			m.fault("%v gets %d to spend while others are owed %d of %d", p, change, owed, delta)
+		}
+		if even := share(delta, i, t.plan.Shards); delta >= 0 && !grown && !owes && change != even {
 			m.fault("%v is raised by %d, not by its share %d of %d", p, change, even, delta)
 		}
 	}
@@ -280,11 +286,13 @@ func (m *Model) Suspend(now time.Time, name string, suspended bool) Answer {
 	next := *t.plan
 	next.version, next.suspended, next.updated = next.version+1, suspended, now
 	m.replace(t, &next)
-	for _, period := range m.running(now, next.Kind) {
-		for _, q := range t.current(period) {
-			if q.suspended != suspended {
-				q.suspended, q.updated = suspended, now
-				q.version++
+	for _, kind := range []string{"month", "day", "always"} { // a process may still debit the kind that was
+		for _, period := range m.running(now, kind) {
+			for _, q := range t.current(period) {
+				if q.suspended != suspended {
+					q.suspended, q.updated = suspended, now
+					q.version++
+				}
 			}
 		}
 	}
