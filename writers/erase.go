@@ -197,7 +197,8 @@ func (e *erasure) refuse(seen *look) error {
 		err.Code, err.Reason = ErrInProgress, "calls of the tenant are not over; let them end, sweep, or resolve them first"
 	case seen.unknown > 0:
 		err.Code = ErrOutcomeUnknown
-		err.Reason = "of some failed calls nobody knows whether they took effect; resolve those that did, or wait until their keys are forgotten"
+		err.Reason = "failed calls may have taken effect after all; resolve as applied those that did; for the others wait until their " +
+			"keys are forgotten, at the time that the report gives: a verdict of not applied does not shorten that"
 	}
 	if !seen.until.IsZero() && !seen.stuck {
 		err.RetryAfter = max(seen.until.Sub(e.l.now()), 0) + time.Millisecond

@@ -2,6 +2,7 @@ package writers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -242,7 +243,8 @@ const (
 	reasonOpen    = "is pending: let it end, or let a sweep settle it"
 	reasonHeld    = "is held: a person has to resolve it"
 	reasonMayLand = "has only just ended: an act that was issued in time may still land"
-	reasonUnknown = "failed, and nobody knows whether it took effect: resolve it as applied if it did; else its key is remembered"
+	reasonUnknown = "failed, and nobody knows whether it took effect: if it did, resolve it as applied; else wait"
+	reasonVouched = "failed, and only a person says that it did not take effect: if it did after all, resolve it as applied; else wait"
 	reasonForeign = "is none of toolledger's items: remove it by hand"
 	reasonStore   = "its result is in a result store that is not configured here"
 )
@@ -270,6 +272,8 @@ func (e *erasure) obstacle(ctx context.Context, r *schema.Row) (obstacle, Erasur
 		return obstacleOpen, ErasureBlock{Reason: reasonHeld}, nil
 	case unknown && r.State == schema.StatePending:
 		return obstacleOpen, ErasureBlock{Reason: reasonOpen}, nil
+	case unknown && r.Unverified == schema.UnverifiedVouched:
+		return obstacleUnknown, ErasureBlock{Reason: reasonVouched, Until: r.ExpiresAt}, nil
 	case unknown:
 		return obstacleUnknown, ErasureBlock{Reason: reasonUnknown, Until: r.ExpiresAt}, nil
 	case (!r.Deadline.IsZero() || !r.LastDeadline.IsZero()) && !now.After(settles):
@@ -287,16 +291,33 @@ func (e *erasure) unknown(ctx context.Context, r *schema.Row) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	result, verdict, err := e.cfg.Verify(ctx, info)
+	result, verdict, err := e.ask(ctx, info)
 	if err != nil || verdict != EffectApplied {
 		return true, ctx.Err()
 	}
 	moved, err := e.l.settleVerified(ctx, r, result)
+	if code, ok := errors.AsType[Code](err); ok && (code == ErrTooLarge || code == ErrInvalid) {
+		return true, nil // it happened, and what was said of it cannot be recorded: a person has to
+	}
 	if err != nil || !moved {
 		return true, err
 	}
 	e.count(func(p *ErasureReport) { p.Settled++ })
 	return false, nil
+}
+
+// ask asks Erasure.Verify. One that panics knows nothing: it runs beside others, where its panic would end the program.
+func (e *erasure) ask(ctx context.Context, info CallInfo) (result json.RawMessage, verdict Verdict, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			result, verdict, err = nil, EffectUnknown, nil
+		}
+	}()
+	result, verdict, err = e.cfg.Verify(ctx, info)
+	if err == nil && verdict == EffectApplied && len(result) == 0 {
+		result = json.RawMessage("null")
+	}
+	return result, verdict, err
 }
 
 // sorted are the partitions in the order in which they are emptied: observations, sessions and calls, quota items.

@@ -372,7 +372,12 @@ func (s *settler) current(ctx context.Context, n int64) ([]schema.Debit, error) 
 // settleVerified records an effect that the outside world reports, on the row as it was read; moved is false where the
 // row has changed since. It charges what was reserved, and moves the cursor only where an expected one is stored and holds.
 func (l *Ledger) settleVerified(ctx context.Context, row *schema.Row, result json.RawMessage) (moved bool, err error) {
-	return l.settleRead(ctx, "verify", row, result, schema.SettledByVerify, "", "")
+	const op = "verify"
+	text, err := encodeResult(op, result)
+	if err != nil {
+		return false, err
+	}
+	return l.settleRead(ctx, op, row, text, schema.SettledByVerify, "", "")
 }
 
 // settleRead is settleVerified for a verifier or a person.

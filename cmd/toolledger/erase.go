@@ -95,7 +95,7 @@ func (a *app) erase(ctx context.Context, o *operator, f *eraseFlags, tenant stri
 			return err
 		}
 	} else {
-		a.printErase(r)
+		a.printErase(r, err)
 	}
 	if report.Blocked > 0 {
 		return broken("%w", err)
@@ -136,9 +136,12 @@ func eraseVerifier(l *location, functions map[string]string) (func(context.Conte
 	}, nil
 }
 
-func (a *app) printErase(r eraseResult) {
-	if r.Found.Sum() == 0 && r.Results == 0 {
-		a.print("there is nothing of tenant %s here\n", printable(r.Tenant))
+// printErase shows a report to a person. Nothing found says nothing where the look itself failed or met what it cannot read.
+func (a *app) printErase(r eraseResult, err error) {
+	if r.Found.Sum() == 0 && r.Results == 0 && r.Blocked == 0 {
+		if err == nil {
+			a.print("there is nothing of tenant %s here\n", printable(r.Tenant))
+		}
 		return
 	}
 	t := newTable()
