@@ -22,6 +22,16 @@ func (c *request) readOriginal(ctx context.Context) error {
 	return nil
 }
 
+// sameOriginal tells whether the row undoes the same call as this one, or none as this one does. Which call is undone is part
+// of the action: taken over for another one, the first would stay linked to this key for good, and a replay would say
+// that something was undone which never was.
+func (c *request) sameOriginal(found *schema.Row) bool {
+	if c.Compensates == (Key{}) {
+		return found.Compensates == ""
+	}
+	return found.Compensates == c.Compensates.name() && (c.Compensates.tenant || found.Session == c.s.id)
+}
+
 // notCompensable says why a call cannot be undone.
 func (c *request) notCompensable(why string) *Error {
 	return &Error{Code: ErrNotCompensable, Op: c.op, Reason: "the call with key " + quoted(c.Compensates.id) + " " + why +

@@ -24,7 +24,7 @@ func (c *request) decide(ctx context.Context, found *schema.Row, waits *waiter) 
 	if c.own(found) && (c.commit && found.State == schema.StateApplied || !c.commit && found.State == schema.StatePending) {
 		return written{row: found}, nil, nil
 	}
-	if !bytes.Equal(found.IntentHash, c.intent.Hash[:]) { // first of all: a key that belongs to another action is never answered as this one
+	if !bytes.Equal(found.IntentHash, c.intent.Hash[:]) || !c.sameOriginal(found) { // first of all: a key that belongs to another action is never answered as this one
 		c.observe(ctx, observation{keyConflicts: 1}, found)
 		return written{}, nil, c.conflict(found)
 	}

@@ -66,6 +66,9 @@ func (c *request) conflict(found *schema.Row) *Error {
 	if old, err := canon.DecodeArgHashes(found.ArgHashes); err == nil {
 		e.Differs = append(e.Differs, canon.Differs(old, c.intent.Args)...)
 	}
+	if !c.sameOriginal(found) {
+		e.Differs = append(e.Differs, "compensates")
+	}
 	differs := ""
 	if len(e.Differs) > 0 {
 		differs = " (differs: " + strings.Join(e.Differs, ", ") + ")"

@@ -82,6 +82,14 @@ type Call struct {
 	Result          string // of a Commit
 }
 
+// undoes is the row of the call that c compensates; the zero key for none. It is part of what a key stands for.
+func (c Call) undoes() ItemKey {
+	if c.Compensates == nil {
+		return ItemKey{}
+	}
+	return c.rowKey(*c.Compensates)
+}
+
 func (c Call) horizon() time.Duration {
 	if c.Horizon == 0 {
 		return defaultHorizon
@@ -373,7 +381,7 @@ func (m *Model) Write(now time.Time, c Call) Answer {
 // decide is what a row that is there means; done is false where the call goes on.
 func (m *Model) decide(now time.Time, c Call, r *Row) (Answer, bool) {
 	switch {
-	case !bytes.Equal(intentOf(r.Call), intentOf(c)):
+	case !bytes.Equal(intentOf(r.Call), intentOf(c)) || r.undoes() != c.undoes():
 		m.observe(now, c, r, "keyConflicts")
 		return Answer{Code: KeyConflict, Row: r}, true
 	case r.State == Applied:
