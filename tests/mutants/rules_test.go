@@ -82,7 +82,7 @@ var mutants = []mutant{
 		rule: "takeover without intent", test: "TestRuleTakeoverIntent",
 		edits: []edit{
 			{rowGo, `Version: r.Version, Intent: intent}`, `Version: r.Version}`},
-			{foundGo, "if !bytes.Equal(found.IntentHash, c.intent.Hash[:]) {", "if found.State != schema.StateFailed && !bytes.Equal(found.IntentHash, c.intent.Hash[:]) {"},
+			{foundGo, "if !bytes.Equal(found.IntentHash, c.intent.Hash[:]) || !c.sameOriginal(found) {", "if found.State != schema.StateFailed && !bytes.Equal(found.IntentHash, c.intent.Hash[:]) {"},
 		},
 	},
 	looseHolder("finalize without state", "TestRuleFinalizeState", settleGo, holderSettle, "state"),
@@ -221,7 +221,7 @@ func (t Tables) PutAnyway(r *schema.Row) types.TransactWriteItem {
 	},
 	{
 		rule: "a failed row skipping the intent check", test: "TestRuleFailedIntent",
-		edits: []edit{{foundGo, "if !bytes.Equal(found.IntentHash, c.intent.Hash[:]) {", "if found.State != schema.StateFailed && !bytes.Equal(found.IntentHash, c.intent.Hash[:]) {"}},
+		edits: []edit{{foundGo, "if !bytes.Equal(found.IntentHash, c.intent.Hash[:]) || !c.sameOriginal(found) {", "if found.State != schema.StateFailed && !bytes.Equal(found.IntentHash, c.intent.Hash[:]) {"}},
 	},
 	{
 		rule: "quota created without the plan check", test: "TestRuleQuotaPlanCheck",
