@@ -92,7 +92,7 @@ func TestGatewayRefusesAgentCore(t *testing.T) {
 	if got, err := echo(t).handle(ctx, event("{}", false, `{"tenant":"acme"}`)); !errors.Is(err, errContext) {
 		t.Fatalf("got %d %q %v", got.StatusCode, got.Body, err)
 	}
-	if got, err := echo(t).handle(lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{}), event("{}", false, `{"tenant":"acme"}`)); err != nil || got.StatusCode != 200 {
+	if got, err := echo(t).handle(lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{}), event("{}", false, `{"tenant":"acme"}`)); err != nil || got.StatusCode != http.StatusOK {
 		t.Fatalf("got %d %q %v", got.StatusCode, got.Body, err)
 	}
 }
@@ -133,7 +133,7 @@ func TestGatewayReadsSessionsInPaths(t *testing.T) {
 			t.Errorf("%s %s: %d, saw %q, want %q, %v", c.domain, c.path, got.StatusCode, seen, c.want, err)
 		}
 	}
-	for _, path := range []string{"/v1/sessions/%zz/calls", "/v1/sessions/a b/calls", "v1", "", "//evil/v1/quota", "/v1/"} {
+	for _, path := range []string{"/v1/sessions/%zz/calls", "/v1/sessions/a b/calls", "v1", "", "//evil/v1/quota", "/v1/\x7f"} {
 		text, err := json.Marshal(map[string]any{"version": "2.0", "rawPath": path, "requestContext": map[string]any{"domainName": function, "http": map[string]string{"method": "GET"}}})
 		if err != nil {
 			t.Fatal(err)
