@@ -62,8 +62,7 @@ const (
 )
 
 func (l *tableLeases) key(shard string) map[string]types.AttributeValue {
-	k := schema.LeaseKey(l.stream, shard)
-	return schema.Item{schema.PK: schema.S(k.PK), schema.SK: schema.S(k.SK)}
+	return schema.LeaseKey(l.stream, shard).Item()
 }
 
 func (l *tableLeases) read(ctx context.Context, shard string) (progress, bool, error) {

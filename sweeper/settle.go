@@ -57,17 +57,13 @@ func (r *run) settle(s step, asked time.Time) *step {
 
 func (r *run) readWhole(key schema.Key) (*schema.Row, error) {
 	out, err := r.l.Client.GetItem(r.ctx, &dynamodb.GetItemInput{
-		TableName: aws.String(r.tables().Ledger), Key: keyItem(key), ConsistentRead: aws.Bool(true),
+		TableName: aws.String(r.tables().Ledger), Key: key.Item(), ConsistentRead: aws.Bool(true),
 	})
 	r.count(func(p *Report) { p.Requests++ })
 	if err != nil || len(out.Item) == 0 {
 		return nil, err
 	}
 	return schema.DecodeRow(schema.FieldsOf(out.Item))
-}
-
-func keyItem(k schema.Key) schema.Item {
-	return schema.Item{schema.PK: schema.S(k.PK), schema.SK: schema.S(k.SK)}
 }
 
 // outlive returns ctx, or, where it has ended, a context that goes on for a moment: what was written must be known.

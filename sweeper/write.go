@@ -266,7 +266,7 @@ func readRows(ctx context.Context, r *run, steps []step) ([]schema.Item, error) 
 	in := &dynamodb.TransactGetItemsInput{}
 	for _, s := range steps {
 		in.TransactItems = append(in.TransactItems, types.TransactGetItem{
-			Get: &types.Get{TableName: aws.String(r.tables().Ledger), Key: keyItem(s.row.Key)},
+			Get: &types.Get{TableName: aws.String(r.tables().Ledger), Key: s.row.Key.Item()},
 		})
 	}
 	r.count(func(p *Report) { p.Requests++ })

@@ -103,11 +103,6 @@ func (c *request) refundsTo(key schema.Key) bool {
 	return true
 }
 
-// originalRefused looks at the original again: it changed between the read and the transaction.
-func (c *request) originalRefused(ctx context.Context, _ schema.Item) error {
-	return c.readOriginal(ctx)
-}
-
 // readOriginal reads the call that the settled one compensates; nil where it is gone or not linked to this key.
 func (s *settler) readOriginal(ctx context.Context) error {
 	scope, id, ok := strings.Cut(s.row.Compensates, ":")

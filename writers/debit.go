@@ -264,7 +264,7 @@ func (l *Ledger) readPlan(ctx context.Context, op string, t TenantID) (*schema.P
 func (l *Ledger) readQuota(ctx context.Context, t TenantID, period string, shards int) (*schema.Plan, []*schema.Quota, error) {
 	get := func(table *string, k schema.Key) types.TransactGetItem {
 		return types.TransactGetItem{Get: &types.Get{
-			TableName: table, Key: schema.Item{schema.PK: schema.S(k.PK), schema.SK: schema.S(k.SK)},
+			TableName: table, Key: k.Item(),
 		}}
 	}
 	items := []types.TransactGetItem{get(&l.cfg.Control, schema.PlanKey(string(t)))}

@@ -170,7 +170,7 @@ func (w *waiter) wait(ctx context.Context, found *schema.Row) (row *schema.Row, 
 	for gap := pollFirst; w.left > 0; gap = min(gap*2, pollMost) {
 		nap := min(gap, w.left)
 		w.left -= nap
-		if err := sleep(ctx, nap); err != nil {
+		if err := protocol.Sleep(ctx, nap); err != nil {
 			return nil, false, err
 		}
 		row, err := w.c.l.readRow(ctx, w.c.key)
@@ -182,15 +182,4 @@ func (w *waiter) wait(ctx context.Context, found *schema.Row) (row *schema.Row, 
 		}
 	}
 	return nil, false, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -180,7 +180,7 @@ func (o *observer) write(ctx context.Context, call observedCall, what observatio
 	update := "SET #format = :format, #obsId = if_not_exists(#obsId, :obsId), #tool = :tool, #session = :session, " +
 		"#updatedAt = :updatedAt, #expiresAt = :expiresAt" + add.String()
 	_, err := o.l.db.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: &o.l.cfg.Table, Key: schema.Item{schema.PK: schema.S(call.key.PK), schema.SK: schema.S(call.key.SK)},
+		TableName: &o.l.cfg.Table, Key: call.key.Item(),
 		UpdateExpression: &update, ExpressionAttributeNames: names, ExpressionAttributeValues: values,
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"toolledger/internal/protocol"
 	"toolledger/internal/schema"
 )
 
@@ -72,7 +73,7 @@ func (s Session) Wait(ctx context.Context, k Key) (Row, error) {
 		if !interrupted && (err != nil || row.State != StatePending) {
 			return seen, err
 		}
-		if sleep(ctx, gap) != nil {
+		if protocol.Sleep(ctx, gap) != nil {
 			return row, &Error{
 				Code: ErrInProgress, Op: "wait", Call: row.CallInfo, RetryAfter: time.Second, Err: ctx.Err(),
 				Reason: "the call is still pending; wait again",

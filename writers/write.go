@@ -206,7 +206,7 @@ func (c *request) refused(ctx context.Context, err error, found *schema.Row, pay
 		}
 		return found, nil
 	case protocol.OriginalRefused:
-		return found, c.originalRefused(ctx, reason.Item)
+		return found, c.readOriginal(ctx) // it has changed since it was read
 	case protocol.WriteRefused:
 		return c.writeRefused(ctx, no.Parts[i].Index)
 	case protocol.QuotaRefused:

@@ -63,7 +63,7 @@ func (s *story) sabotageReplay(ctx context.Context, p *demoPlan, o demoOptions) 
 func (s *story) overwrite(ctx context.Context, key schema.Key, attr string, value types.AttributeValue) error {
 	_, err := s.place.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:        aws.String(s.place.table),
-		Key:              schema.Item{schema.PK: schema.S(key.PK), schema.SK: schema.S(key.SK)},
+		Key:              key.Item(),
 		UpdateExpression: aws.String("SET #attr = :value"), ExpressionAttributeNames: map[string]string{"#attr": attr},
 		ExpressionAttributeValues: schema.Item{":value": value},
 	})

@@ -16,7 +16,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -282,7 +281,7 @@ func names(want ...string) cobra.PositionalArgs {
 func (b *bench) getItem(ctx context.Context, table string, key schema.Key) (schema.Item, error) {
 	out, err := b.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &table, ConsistentRead: aws.Bool(true),
-		Key: map[string]types.AttributeValue{schema.PK: schema.S(key.PK), schema.SK: schema.S(key.SK)},
+		Key: key.Item(),
 	})
 	if err != nil {
 		return nil, badInput("%s: %w", b.place, err)

@@ -57,7 +57,7 @@ func (s *story) plan(ctx context.Context, tenant string) (*schema.Plan, error) {
 	key := schema.PlanKey(tenant)
 	out, err := s.place.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: aws.String(s.place.control), ConsistentRead: aws.Bool(true),
-		Key: schema.Item{schema.PK: schema.S(key.PK), schema.SK: schema.S(key.SK)},
+		Key: key.Item(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", s.place.control, err)

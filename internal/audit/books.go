@@ -108,7 +108,7 @@ func version(q *schema.Quota) int64 {
 func (a *auditor) quota(ctx context.Context, key schema.Key) (*schema.Quota, error) {
 	out, err := a.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: aws.String(a.cfg.Table), ConsistentRead: aws.Bool(true),
-		Key: schema.Item{schema.PK: schema.S(key.PK), schema.SK: schema.S(key.SK)},
+		Key: key.Item(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read quota in %s: %w", a.cfg.Table, err)

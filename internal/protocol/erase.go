@@ -44,12 +44,12 @@ func (t Tables) DeleteItem(key schema.Key) types.TransactWriteItem { return remo
 func (t Tables) DeleteGrant(key schema.Key) types.TransactWriteItem { return remove(t.Control, key) }
 
 func remove(table string, key schema.Key) types.TransactWriteItem {
-	return types.TransactWriteItem{Delete: &types.Delete{TableName: &table, Key: keyItem(key)}}
+	return types.TransactWriteItem{Delete: &types.Delete{TableName: &table, Key: key.Item()}}
 }
 
 func (f fixed) remove(table string, key schema.Key, values schema.Item) types.TransactWriteItem {
 	return types.TransactWriteItem{Delete: &types.Delete{
-		TableName: &table, Key: keyItem(key), ConditionExpression: f.condition,
+		TableName: &table, Key: key.Item(), ConditionExpression: f.condition,
 		ExpressionAttributeNames: f.names, ExpressionAttributeValues: values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}

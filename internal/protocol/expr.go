@@ -55,7 +55,7 @@ func newFixed(condition, update string) fixed {
 
 func (f fixed) updateItem(table string, key schema.Key, values schema.Item) types.TransactWriteItem {
 	return types.TransactWriteItem{Update: &types.Update{
-		TableName: &table, Key: keyItem(key), ConditionExpression: f.condition, UpdateExpression: f.update,
+		TableName: &table, Key: key.Item(), ConditionExpression: f.condition, UpdateExpression: f.update,
 		ExpressionAttributeNames: f.names, ExpressionAttributeValues: values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}
@@ -63,7 +63,7 @@ func (f fixed) updateItem(table string, key schema.Key, values schema.Item) type
 
 func (f fixed) check(table string, key schema.Key, values schema.Item) types.TransactWriteItem {
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
-		TableName: &table, Key: keyItem(key), ConditionExpression: f.condition,
+		TableName: &table, Key: key.Item(), ConditionExpression: f.condition,
 		ExpressionAttributeNames: f.names, ExpressionAttributeValues: values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}
@@ -75,10 +75,6 @@ func (f fixed) put(table string, item, values schema.Item) types.TransactWriteIt
 		ExpressionAttributeNames: f.names, ExpressionAttributeValues: values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}
-}
-
-func keyItem(k schema.Key) schema.Item {
-	return schema.Item{schema.PK: schema.S(k.PK), schema.SK: schema.S(k.SK)}
 }
 
 // change is an update expression whose parts depend on the call.

@@ -170,7 +170,12 @@ const (
 // Pause sleeps before try n (from 1) with full jitter. Errors: ctx's.
 func Pause(ctx context.Context, n int) error {
 	ceiling := min(backoffFirst<<min(n, 16), backoffMost)
-	timer := time.NewTimer(rand.N(ceiling)) //nolint:gosec // jitter needs no secrecy
+	return Sleep(ctx, rand.N(ceiling)) //nolint:gosec // jitter needs no secrecy
+}
+
+// Sleep waits for d. Errors: ctx's.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

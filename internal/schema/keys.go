@@ -68,6 +68,9 @@ func isPlain(s string) bool {
 // Key is the primary key of an item.
 type Key struct{ PK, SK string }
 
+// Item is the key as requests name an item.
+func (k Key) Item() Item { return Item{PK: S(k.PK), SK: S(k.SK)} }
+
 // Scope says how far a call key reaches.
 type Scope string
 

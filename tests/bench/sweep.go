@@ -135,7 +135,7 @@ func refunded(ctx context.Context, db *dynamodb.Client, period string) error {
 	for t := range staleTenants {
 		key := schema.QuotaKey(staleTenant(t), period, 0)
 		out, err := db.GetItem(ctx, &dynamodb.GetItemInput{
-			TableName: aws.String(table), Key: schema.Item{schema.PK: schema.S(key.PK), schema.SK: schema.S(key.SK)},
+			TableName: aws.String(table), Key: key.Item(),
 		})
 		if err != nil {
 			return err
