@@ -31,22 +31,63 @@ func (q *Quota) Item() Item {
 	return it
 }
 
+// head is what the small items have in common: where an item is, its format and version, and its times.
+type head struct {
+	key              *Key
+	version          *int64
+	updated, expires *time.Time // expires is nil for items that stay
+	format           int64
+}
+
+// decodeHead hands the attributes of the head to it and all others to set.
+func decodeHead(fields Fields, h *head, set func(name string, v Value) string) error {
+	return decode(fields, func(name string, v Value) string {
+		switch name {
+		case PK:
+			return readString(v, &h.key.PK)
+		case SK:
+			return readString(v, &h.key.SK)
+		case AFormat:
+			return readFormat(v, &h.format)
+		case AVersion:
+			return readInt(v, h.version)
+		case AUpdatedAt:
+			return readMillis(v, h.updated)
+		case AExpiresAt:
+			if h.expires != nil {
+				return readSeconds(v, h.expires)
+			}
+		}
+		return set(name, v)
+	})
+}
+
+// check returns an error unless the item is one of kind, complete, and identified where its kind has an identity.
+func (h *head) check(kind Kind, idAttr, id string) error {
+	parsed, err := ParseKey(*h.key)
+	switch {
+	case err != nil:
+		return err
+	case parsed.Kind != kind:
+		return &DecodeError{"", "its key is not that of a " + kind.String()}
+	case h.format == 0:
+		return &DecodeError{AFormat, "is missing"}
+	case idAttr != "" && id == "":
+		return &DecodeError{idAttr, "is missing"}
+	case *h.version < 1:
+		return &DecodeError{AVersion, "must be at least 1"}
+	}
+	return nil
+}
+
 // DecodeQuota reads a quota item. Errors: *DecodeError.
 func DecodeQuota(fields Fields) (*Quota, error) {
 	q := &Quota{}
-	var format int64
-	if err := decode(fields, func(name string, v Value) string {
+	h := head{key: &q.Key, version: &q.Version, updated: &q.UpdatedAt, expires: &q.ExpiresAt}
+	if err := decodeHead(fields, &h, func(name string, v Value) string {
 		switch name {
-		case AFormat:
-			return readFormat(v, &format)
-		case PK:
-			return readString(v, &q.Key.PK)
-		case SK:
-			return readString(v, &q.Key.SK)
 		case AQuotaID:
 			return readString(v, &q.QuotaID)
-		case AVersion:
-			return readInt(v, &q.Version)
 		case AGranted:
 			return readInt(v, &q.Granted)
 		case ARemaining:
@@ -61,33 +102,12 @@ func DecodeQuota(fields Fields) (*Quota, error) {
 			return readBool(v, &q.Suspended)
 		case ACreatedAt:
 			return readMillis(v, &q.CreatedAt)
-		case AUpdatedAt:
-			return readMillis(v, &q.UpdatedAt)
-		case AExpiresAt:
-			return readSeconds(v, &q.ExpiresAt)
 		}
 		return ""
 	}); err != nil {
 		return nil, err
 	}
-	return q, checkItem(q.Key, KindQuota, format, AQuotaID, q.QuotaID, q.Version)
-}
-
-func checkItem(k Key, kind Kind, format int64, idAttr, id string, version int64) error {
-	parsed, err := ParseKey(k)
-	switch {
-	case err != nil:
-		return err
-	case parsed.Kind != kind:
-		return &DecodeError{"", "its key is not that of a " + kind.String()}
-	case format == 0:
-		return &DecodeError{AFormat, "is missing"}
-	case idAttr != "" && id == "":
-		return &DecodeError{idAttr, "is missing"}
-	case version < 1:
-		return &DecodeError{AVersion, "must be at least 1"}
-	}
-	return nil
+	return q, h.check(KindQuota, AQuotaID, q.QuotaID)
 }
 
 // Session is the item that holds a session's cursor.
@@ -102,29 +122,16 @@ type Session struct {
 // DecodeSession reads a session. Errors: *DecodeError.
 func DecodeSession(fields Fields) (*Session, error) {
 	s := &Session{}
-	var format int64
-	if err := decode(fields, func(name string, v Value) string {
-		switch name {
-		case AFormat:
-			return readFormat(v, &format)
-		case PK:
-			return readString(v, &s.Key.PK)
-		case SK:
-			return readString(v, &s.Key.SK)
-		case AVersion:
-			return readInt(v, &s.Version)
-		case ACursor:
+	h := head{key: &s.Key, version: &s.Version, updated: &s.UpdatedAt, expires: &s.ExpiresAt}
+	if err := decodeHead(fields, &h, func(name string, v Value) string {
+		if name == ACursor {
 			return readString(v, &s.Cursor)
-		case AUpdatedAt:
-			return readMillis(v, &s.UpdatedAt)
-		case AExpiresAt:
-			return readSeconds(v, &s.ExpiresAt)
 		}
 		return ""
 	}); err != nil {
 		return nil, err
 	}
-	return s, checkItem(s.Key, KindSession, format, "", "", s.Version)
+	return s, h.check(KindSession, "", "")
 }
 
 // Observation counts what cancelled transactions cannot record.
@@ -146,33 +153,21 @@ type Observation struct {
 // DecodeObservation reads an observation. Errors: *DecodeError.
 func DecodeObservation(fields Fields) (*Observation, error) {
 	o := &Observation{}
-	var format int64
-	if err := decode(fields, func(name string, v Value) string {
+	h := head{key: &o.Key, version: &o.Version, updated: &o.UpdatedAt, expires: &o.ExpiresAt}
+	if err := decodeHead(fields, &h, func(name string, v Value) string {
 		switch name {
-		case AFormat:
-			return readFormat(v, &format)
-		case PK:
-			return readString(v, &o.Key.PK)
-		case SK:
-			return readString(v, &o.Key.SK)
 		case AObsID:
 			return readString(v, &o.ObsID)
-		case AVersion:
-			return readInt(v, &o.Version)
 		case ATool:
 			return readString(v, &o.Tool)
 		case ASession:
 			return readString(v, &o.Session)
-		case AUpdatedAt:
-			return readMillis(v, &o.UpdatedAt)
-		case AExpiresAt:
-			return readSeconds(v, &o.ExpiresAt)
 		}
 		return o.setCounter(name, v)
 	}); err != nil {
 		return nil, err
 	}
-	return o, checkItem(o.Key, KindObservation, format, AObsID, o.ObsID, o.Version)
+	return o, h.check(KindObservation, AObsID, o.ObsID)
 }
 
 func (o *Observation) setCounter(name string, v Value) string {
@@ -242,17 +237,9 @@ const MaxShards = 64
 // DecodePlan reads a plan. Errors: *DecodeError.
 func DecodePlan(fields Fields) (*Plan, error) {
 	p := &Plan{}
-	var format int64
-	if err := decode(fields, func(name string, v Value) string {
+	h := head{key: &p.Key, version: &p.Version, updated: &p.UpdatedAt}
+	if err := decodeHead(fields, &h, func(name string, v Value) string {
 		switch name {
-		case AFormat:
-			return readFormat(v, &format)
-		case PK:
-			return readString(v, &p.Key.PK)
-		case SK:
-			return readString(v, &p.Key.SK)
-		case AVersion:
-			return readInt(v, &p.Version)
 		case ATokens:
 			return readCount(v, &p.Tokens)
 		case APeriod:
@@ -263,8 +250,6 @@ func DecodePlan(fields Fields) (*Plan, error) {
 			return readCount(v, &p.Overdraft)
 		case ASuspended:
 			return readBool(v, &p.Suspended)
-		case AUpdatedAt:
-			return readMillis(v, &p.UpdatedAt)
 		}
 		return ""
 	}); err != nil {
@@ -273,5 +258,5 @@ func DecodePlan(fields Fields) (*Plan, error) {
 	if p.Shards < 1 || p.Shards > MaxShards {
 		return nil, &DecodeError{AShards, "must be between 1 and 64"}
 	}
-	return p, checkItem(p.Key, KindPlan, format, "", "", p.Version)
+	return p, h.check(KindPlan, "", "")
 }
