@@ -31,8 +31,9 @@ dev: setup $(TOOLLEDGER) ## the whole system on a local stack with an HTTP front
 	@exec $(TOOLLEDGER) dev $(ARGS)
 
 .PHONY: setup
-setup: ## fetch the local DynamoDB and the Go modules; does nothing where they are there
+setup: ## fetch the local DynamoDB, a TypeScript compiler and the Go modules; does nothing where they are there
 	@internal/stack/npm/install.sh $(LOCAL)/dynoxide
+	@examples/clients/typescript/install.sh $(LOCAL)/typescript
 	@go list -e -deps -test ./... >/dev/null
 
 ##@ Develop

@@ -315,7 +315,7 @@ func TestClientPython(t *testing.T) {
 	clientStory(t, python, "-B", "../examples/clients/python/demo.py")
 }
 
-// TestClientTypeScript needs a Node that erases types by itself, or tsc on the PATH.
+// TestClientTypeScript: the client keeps to the strictest types, and runs as the pinned compiler leaves it on any Node.
 func TestClientTypeScript(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {
@@ -323,17 +323,10 @@ func TestClientTypeScript(t *testing.T) {
 	}
 	t.Parallel()
 	const source = "../examples/clients/typescript"
-	probe := exec.Command(node, source+"/demo.ts")
-	if out, _ := probe.CombinedOutput(); !bytes.Contains(out, []byte("ERR_UNKNOWN_FILE_EXTENSION")) {
-		clientStory(t, node, source+"/demo.ts")
-		return
-	}
-	tsc, err := exec.LookPath("tsc")
-	if err != nil {
-		t.Skip("this node does not run TypeScript (22.18 does), and there is no tsc")
-	}
+	modules := typescriptModules(t, source)
 	dir := t.TempDir()
-	out, err := exec.Command(tsc, "-p", source, "--outDir", dir, "--noCheck").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), node, filepath.Join(modules, "typescript/bin/tsc"),
+		"-p", source, "--outDir", dir, "--typeRoots", filepath.Join(modules, "@types")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -341,6 +334,29 @@ func TestClientTypeScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	clientStory(t, node, filepath.Join(dir, "demo.js"))
+}
+
+// typescriptModules is where make setup has installed the compiler that the client's package.json pins.
+func typescriptModules(t *testing.T, source string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(source, "package.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest struct {
+		DevDependencies map[string]string `json:"devDependencies"`
+	}
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		t.Fatal(err)
+	}
+	modules, err := filepath.Abs(filepath.Join("../.local/typescript", manifest.DevDependencies["typescript"], "node_modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(modules); err != nil {
+		t.Skip("the TypeScript compiler is not installed: run make setup")
+	}
+	return modules
 }
 
 // clientStory runs a demo program again and again, as an orchestrator would, until it ends well.

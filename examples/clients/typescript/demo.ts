@@ -2,6 +2,7 @@
 import { Ledger, SurelyNot } from "./ledgerClient.ts";
 
 const [ledgerURL, world, count, dieAfter] = process.argv.slice(2);
+if (ledgerURL === undefined || world === undefined) throw new Error("usage: demo.ts LEDGER WORLD COUNT [KEY TO DIE AFTER]");
 const ledger = new Ledger(ledgerURL, { "X-Tenant-Id": "acme" }, "typescript-demo");
 
 for (let n = 0; n < Number(count); n++) {

@@ -92,10 +92,10 @@ export class Ledger {
   private async send(operation: string, body: string): Promise<Answer> {
     const signal = AbortSignal.timeout(30_000);
     const response = await fetch(`${this.base}/v1/${operation}`, { method: "POST", headers: this.headers, body, signal });
-    const document: any = await response.json();
-    if (response.ok) return document as Answer;
-    if (!document.code) throw new Error("not the ledger's answer but that of something in between");
-    throw new Problem(document as ProblemDocument, Number(response.headers.get("Retry-After") ?? 0));
+    const document = (await response.json()) as Answer | ProblemDocument;
+    if (response.ok && "outcome" in document) return document;
+    if (!("code" in document)) throw new Error("not the ledger's answer but that of something in between");
+    throw new Problem(document, Number(response.headers.get("Retry-After") ?? 0));
   }
 
   /** Makes the effect once and returns its result, whoever made it. */
