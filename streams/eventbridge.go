@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
 
+	"toolledger/internal/jitter"
 	"toolledger/metrics"
 	"toolledger/streams/events"
 )
@@ -325,6 +325,6 @@ func retryable(err error) bool {
 // pause waits before an attempt, with full jitter; false: ctx has ended.
 func (p *EventBridgePublisher) pause(ctx context.Context, attempt int) bool {
 	ceiling := min(p.cfg.Pause<<min(attempt-1, 16), maxPause)
-	sleep(ctx, rand.N(ceiling+1), nil) //nolint:gosec // jitter needs no secrecy
+	sleep(ctx, jitter.N(ceiling+1), nil)
 	return ctx.Err() == nil
 }

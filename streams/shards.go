@@ -3,12 +3,13 @@ package streams
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	"github.com/aws/smithy-go"
+
+	"toolledger/internal/jitter"
 )
 
 type shardName struct{ id, parent string }
@@ -72,7 +73,7 @@ func (b *backoff) next() time.Duration {
 	}
 	b.failures++
 	// Half of it is certain, so that many empty answers do not make a tight loop by luck.
-	return ceiling/2 + rand.N(ceiling/2+1) //nolint:gosec // jitter needs no secrecy
+	return ceiling/2 + jitter.N(ceiling/2+1)
 }
 
 func (b *backoff) reset() { b.failures = 0 }

@@ -3,7 +3,6 @@ package writers
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"toolledger/internal/jitter"
 	"toolledger/internal/protocol"
 	"toolledger/internal/schema"
 )
@@ -58,7 +58,7 @@ func (p *payer) use(plan *schema.Plan) {
 // contended moves on to another shard: the one in use is busy.
 func (p *payer) contended() {
 	if p.plan != nil && p.plan.Shards > 1 && p.split == nil {
-		p.shard = rand.IntN(int(p.plan.Shards)) //nolint:gosec // spreading needs no secrecy
+		p.shard = jitter.IntN(int(p.plan.Shards))
 	}
 }
 

@@ -3,7 +3,6 @@ package protocol
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -11,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
+	"toolledger/internal/jitter"
 	"toolledger/internal/schema"
 )
 
@@ -170,7 +170,7 @@ const (
 // Pause sleeps before try n (from 1) with full jitter. Errors: ctx's.
 func Pause(ctx context.Context, n int) error {
 	ceiling := min(backoffFirst<<min(n, 16), backoffMost)
-	return Sleep(ctx, rand.N(ceiling)) //nolint:gosec // jitter needs no secrecy
+	return Sleep(ctx, jitter.N(ceiling))
 }
 
 // Sleep waits for d. Errors: ctx's.
