@@ -36,9 +36,13 @@ setup: ## fetch the local DynamoDB, a TypeScript compiler and the Go modules; do
 	@examples/clients/typescript/install.sh $(LOCAL)/typescript
 	@go list -e -deps -test ./... >/dev/null
 
+.PHONY: setup-deploy
+setup-deploy: ## fetch the tools that prove the deployment, with Python 3.10 or newer; does nothing where they are there
+	@tools/deploy-tools.sh $(LOCAL)/python
+
 ##@ Develop
 .PHONY: test
-test: setup ## all tests, with the race detector (RUN=TestName for some)
+test: setup setup-deploy ## all tests, with the race detector (RUN=TestName for some)
 	go test -race -p 2 -timeout 15m -run '$(RUN)' ./...
 
 .PHONY: check
