@@ -159,7 +159,8 @@ func TestLookLocation(t *testing.T) {
 		"file missing":     {where{local: filepath.Join(dir, "none.db")}, "there is no ledger in this file"},
 		"folder":           {where{local: dir}, "there is no ledger in this file"},
 		"two places":       {where{local: "x", endpoint: "http://127.0.0.1:1"}, "exclude each other"},
-		"not yet":          {where{stack: "prod"}, "not there yet"},
+		"stack and table":  {where{stack: "prod", table: "toolledger"}, "knows its tables"},
+		"no stack's name":  {where{stack: "prod stack"}, "the name or the ARN"},
 		"no table":         {where{endpoint: srv.Endpoint()}, "there is no table toolledger"},
 		"nobody listening": {where{endpoint: "http://127.0.0.1:1"}, "no DynamoDB answers"},
 	} {

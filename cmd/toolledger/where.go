@@ -47,6 +47,7 @@ type location struct {
 	region, endpoint         string        // endpoint is "" for AWS itself
 	server                   *stack.Server // the local stack that this program started, or nil
 	ledgerStream, planStream string        // stream ARNs, "" where a table has none
+	deployed                 *deployed     // what else the stack has, or nil where no stack was named
 	close                    func()
 }
 
@@ -56,7 +57,7 @@ func addWhere(cmd *cobra.Command) *where {
 	f := cmd.Flags()
 	f.StringVar(&w.local, "local", "", "a ledger kept in `FILE` by the local stack")
 	f.StringVar(&w.endpoint, "endpoint", "", "the DynamoDB at `URL`")
-	f.StringVar(&w.stack, "stack", "", "the deployed CloudFormation stack `NAME` (not built yet)")
+	f.StringVar(&w.stack, "stack", "", "the deployed CloudFormation stack `NAME`, which says what its tables are called")
 	w.addTables(cmd)
 	return w
 }
@@ -86,7 +87,7 @@ func (a *app) tryLocation(ctx context.Context, w *where) (*location, error) {
 // so nothing is assumed, made or started anew, and the tables must be there.
 func (a *app) lookLocation(ctx context.Context, w *where) (*location, error) {
 	if w.local == "" && w.endpoint == "" && w.stack == "" && (w.table == "" || w.region == "" && os.Getenv("AWS_REGION") == "") {
-		return nil, badInput("say where the ledger is: --local FILE, --endpoint URL, or --table NAME --region R")
+		return nil, badInput("say where the ledger is: --local FILE, --endpoint URL, --stack NAME, or --table NAME --region R")
 	}
 	open, err := a.opener(w)
 	if err != nil {
@@ -127,7 +128,7 @@ func (a *app) opener(w *where) (func(context.Context, *where) (*location, error)
 	case told > 1:
 		return nil, badInput("--local, --endpoint and --stack exclude each other")
 	case w.stack != "":
-		return nil, badInput("--stack %s: reading a stack's outputs is not there yet; use --table NAME --region R", w.stack)
+		return a.openDeployed, w.checkStack()
 	case w.endpoint != "":
 		if err := checkEndpoint(w.endpoint); err != nil {
 			return nil, err
@@ -207,6 +208,11 @@ func (a *app) openAWS(ctx context.Context, w *where) (*location, error) {
 	if err != nil {
 		return nil, err
 	}
+	return connect(ctx, cfg, w)
+}
+
+// connect makes the clients for the tables that w names and makes sure that somebody answers.
+func connect(ctx context.Context, cfg aws.Config, w *where) (*location, error) {
 	l := &location{config: cfg, table: w.table, control: w.control, region: cfg.Region, close: func() {}}
 	l.client = dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
 		if w.endpoint != "" {
