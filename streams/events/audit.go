@@ -3,7 +3,7 @@ package events
 // LedgerRowArchived says that an ended call left the table as it should: its key is forgotten from now on.
 type LedgerRowArchived struct {
 	Header
-	State  string `json:"state"`  // "applied" or "failed"
+	State  string `json:"state"`  // the one that it ended in: "applied" or "failed"
 	Reason string `json:"reason"` // "ttl", "expired" (removed by somebody after its time), "replaced" (by a new call of the key) or "erased"
 }
 
@@ -22,15 +22,15 @@ type LedgerRowTampered struct {
 // of that stretch are missing until they are rebuilt from the table.
 type AuditGap struct {
 	Header
-	Stream        string `json:"stream"`
-	Shard         string `json:"shard"`
+	Stream        string `json:"stream"`                   // ARN of the stream
+	Shard         string `json:"shard"`                    // id of the shard that the stretch is of
 	AfterSequence string `json:"after_sequence,omitempty"` // the last record that was read; absent: none was
 }
 
 // AuditRecordUnreadable says that a stream record could not be understood. The record is kept elsewhere; the stream went on.
 type AuditRecordUnreadable struct {
 	Header
-	Stream    string `json:"stream,omitempty"`
+	Stream    string `json:"stream,omitempty"`    // ARN of the stream
 	Sequence  string `json:"sequence,omitempty"`  // sequence number of the record
 	Operation string `json:"operation,omitempty"` // "insert", "modify" or "remove"
 	Attribute string `json:"attribute,omitempty"` // where it could not be read
@@ -40,8 +40,8 @@ type AuditRecordUnreadable struct {
 // Observation is common to the events that say what left no trace in the ledger itself, because nothing was written.
 // RowID is that of the counting item; Count runs on, Delta is what this event adds.
 type Observation struct {
-	Delta int64 `json:"delta"`
-	Count int64 `json:"count"`
+	Delta int64 `json:"delta"` // how many of these events this one stands for
+	Count int64 `json:"count"` // how many there have been of the call
 }
 
 // ToolCallReplayed says that the stored result was returned again. Like the other observations it carries the counter of

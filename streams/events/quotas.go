@@ -4,10 +4,10 @@ package events
 // granted beside it. It is about one shard of the period's quota.
 type QuotaGranted struct {
 	Header
-	Period      string `json:"period"` // "2026-11", "2026-11-30" or "ALWAYS"
-	Shard       int    `json:"shard"`
-	Granted     int64  `json:"granted"`
-	Remaining   int64  `json:"remaining"`
+	Period      string `json:"period"`       // "2026-11", "2026-11-30" or "ALWAYS"
+	Shard       int    `json:"shard"`        // number of the shard, from 0
+	Granted     int64  `json:"granted"`      // tokens of the shard for the period
+	Remaining   int64  `json:"remaining"`    // tokens that are left of them
 	DeltaTokens int64  `json:"delta_tokens"` // below 0 where a plan was lowered
 }
 
@@ -15,20 +15,20 @@ type QuotaGranted struct {
 // It is about one shard: the others of a period with several may have tokens left.
 type QuotaLow struct {
 	Header
-	Period    string `json:"period"`
-	Shard     int    `json:"shard"`
-	Granted   int64  `json:"granted"`
+	Period    string `json:"period"`    // "2026-11", "2026-11-30" or "ALWAYS"
+	Shard     int    `json:"shard"`     // number of the shard, from 0
+	Granted   int64  `json:"granted"`   // tokens of the shard for the period
 	Remaining int64  `json:"remaining"` // below 0 after an overdraft or a late settlement
-	Percent   int    `json:"percent"`
+	Percent   int    `json:"percent"`   // 20, 5 or 0
 }
 
 // PlanChanged says what a tenant may spend from now on. Head().Version is the plan's.
 type PlanChanged struct {
 	Header
-	Tokens    int64  `json:"tokens"` // per period
-	Period    string `json:"period"` // "month", "day" or "always"
-	Shards    int    `json:"shards"`
-	Overdraft int64  `json:"overdraft"`
+	Tokens    int64  `json:"tokens"`            // per period
+	Period    string `json:"period"`            // "month", "day" or "always"
+	Shards    int    `json:"shards"`            // how many items a period's tokens are spread over
+	Overdraft int64  `json:"overdraft"`         // how far below 0 a quota may be debited
 	Suspended bool   `json:"suspended"`         // every new debit is refused
 	Removed   bool   `json:"removed,omitempty"` // the plan is gone; the other fields are the last known ones
 }
