@@ -91,6 +91,8 @@ const (
 	SweepIncomplete      = "SweepIncomplete"
 	SweepRefundedTokens  = "SweepRefundedTokens"
 	OldestReservationAge = "OldestReservationAge"
+	ReservationsOverdue  = "ReservationsOverdue"
+	ReservationsHeld     = "ReservationsHeld"
 	emitterConsumer      = "consumer"
 	emitterPublisher     = "publisher"
 	emitterPoller        = "poller"
@@ -184,5 +186,7 @@ func ownDefinitions() []Definition {
 		sweep(SweepIncomplete, "Runs that ran out of time; the next one goes on."),
 		sweep(SweepRefundedTokens, "Tokens given back by the sweeper."),
 		own(OldestReservationAge, UnitSeconds, emitterSweeper, StatisticMax, "How long the most overdue reservation found has been overdue."),
+		own(ReservationsOverdue, UnitCount, emitterSweeper, StatisticMax, "Reservations that a sweep found overdue, those put off to a later look included; held ones count beside them."),
+		own(ReservationsHeld, UnitCount, emitterSweeper, StatisticMax, "Reservations that wait for a person to decide; above 0 somebody must look."),
 	}
 }

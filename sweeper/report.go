@@ -62,6 +62,8 @@ func (r Report) Metrics() []metrics.Datum {
 		{metrics.SweepIncomplete, incomplete},
 		{metrics.SweepRefundedTokens, float64(r.RefundedTokens)},
 		{metrics.OldestReservationAge, r.OldestAge.Seconds()},
+		{metrics.ReservationsOverdue, float64(r.Found + r.Waiting)},
+		{metrics.ReservationsHeld, float64(r.HeldNow)},
 	}
 	data := make([]metrics.Datum, len(values))
 	for i, v := range values {
