@@ -77,8 +77,6 @@ type direct struct{ s *server }
 
 // handle serves one event.
 func (d *direct) handle(ctx context.Context, event json.RawMessage) (json.RawMessage, error) {
-	ctx, cancel := withMargin(ctx)
-	defer cancel()
 	rep, err := d.answer(ctx, event)
 	if err == nil {
 		return rep.body, nil
@@ -156,7 +154,7 @@ func (d *direct) read(ctx context.Context, op string, t writers.Tenant, m map[st
 	switch op {
 	case "get":
 		if err := take([]string{"session", "key"}, map[string]setter{
-			"session": text(&session), "key": text(&key), "scope": choice(&scope, scopeSession, scopeTenant), "wait_seconds": seconds(&wait, 0),
+			"session": text(&session), "key": text(&key), "scope": choice(&scope, scopeSession, scopeTenant), "wait_seconds": seconds(&wait, 0, maxSeconds),
 		}); err != nil {
 			return nil, err
 		}

@@ -17,8 +17,12 @@ import (
 // maxTokens is the largest number of tokens that is accepted: what a JSON reader with float64 numbers still reads exactly.
 const maxTokens = 1 << 53
 
-// maxSeconds bounds every duration in a request: ten years, far from the range of time.Duration.
-const maxSeconds = 10 * 365 * 24 * 3600
+// maxSeconds bounds a wait in a request: ten years, far from the range of time.Duration. maxLeaseSeconds is the ledger's own limit
+// of leases and horizons, 30 days, here so that a refusal names the field.
+const (
+	maxSeconds      = 10 * 365 * 24 * 3600
+	maxLeaseSeconds = 30 * 24 * 3600
+)
 
 // members splits the JSON text of an object into its members, their values as they came. It refuses what package canon
 // refuses, at any depth: duplicate keys, invalid UTF-8, lone surrogates, deep nesting, trailing data. Names are compared
@@ -105,10 +109,10 @@ func count(into *int) setter {
 	}
 }
 
-func seconds(into *time.Duration, low int64) setter {
+func seconds(into *time.Duration, low, high int64) setter {
 	return func(raw json.RawMessage) string {
 		var n int64
-		rule := integer(&n, low, maxSeconds)(raw)
+		rule := integer(&n, low, high)(raw)
 		*into = time.Duration(n) * time.Second
 		return rule
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // MaxWait is the longest that a request may wait for a call in flight, whatever wait_seconds asks for: the gateways in
-// front of this handler cut a request off at 30 seconds.
+// front of this handler cut a request off at 30 seconds. A function that is to wait so long needs a timeout of 26 seconds
+// or more; with a shorter one it waits for four fifths of what it has left.
 const MaxWait = 20 * time.Second
 
 const (
@@ -27,7 +28,8 @@ type HandlerConfig struct {
 	// Admin says who may PUT /v1/tenants/{tenant}/plan; nil means nobody.
 	Admin func(*http.Request) bool
 
-	// Timeout bounds one request, including the time it waits for a call in flight; 0 means 25 seconds. The http.Server
+	// Timeout bounds one request, including the time it waits for a call in flight; 0 means 25 seconds. Where the request's
+	// context ends earlier, that bounds it, with half a second left to answer. The http.Server
 	// around the handler bounds how long a body may take to arrive.
 	Timeout time.Duration
 	// MaxBody is the largest request body in bytes; 0 means 6 MiB.
@@ -76,15 +78,37 @@ func configError(field, rule string) error {
 	return &writers.Error{Code: writers.ErrInvalid, Op: "new handler", Field: field, Reason: field + " " + rule}
 }
 
-// maxWait is the longest wait that leaves time to answer within Timeout.
-func (s *server) maxWait() time.Duration { return min(MaxWait, s.cfg.Timeout*4/5) }
-
-// bounded ends with the request, or after Timeout.
-func (s *server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.cfg.Timeout)
+// left is how long a request may take: Timeout, or less where ctx ends earlier. A function is killed at that moment, so it
+// keeps something to answer in.
+func (s *server) left(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return s.cfg.Timeout
+	}
+	return min(s.cfg.Timeout, until(deadline)-answerMargin)
 }
 
-// recording does not end when the caller hangs up: what has happened outside is recorded whether or not anybody listens.
+// until is the time to a context's deadline.
+func until(deadline time.Time) time.Duration {
+	return time.Until(deadline) //nolint:forbidigo // a context's deadline is in real time, whatever Now says
+}
+
+// maxWait is the longest wait that leaves time to answer before ctx ends.
+func maxWait(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return MaxWait
+	}
+	return max(0, min(MaxWait, until(deadline)*4/5))
+}
+
+// bounded ends with the request, or when its time is over.
+func (s *server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.left(ctx))
+}
+
+// recording does not end when the caller hangs up: what has happened outside is recorded whether or not anybody listens. It
+// ends with the request's time, since a function that is killed answers nobody.
 func (s *server) recording(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
+	return context.WithTimeout(context.WithoutCancel(ctx), s.left(ctx))
 }

@@ -28,10 +28,17 @@ func operations() []*operation {
 	return []*operation{
 		{"commit", []string{"session", "tool"}, with("result"), true, (*server).commit},
 		{"reserve", []string{"session", "tool"}, with("lease_seconds"), true, (*server).reserve},
-		{"finalize", ref, []string{"key", "scope", "result", "charged_tokens"}, false, (*server).finalize},
+		{"finalize", ref, append(whatItWas(), "tool", "key", "scope", "result", "charged_tokens"), false, (*server).finalize},
 		{"release", ref, []string{"key", "scope", "reason"}, false, (*server).release},
 		{"extend", ref, []string{"key", "scope", "lease_seconds"}, false, (*server).extend},
 		{"resolve", append(ref, "verdict"), []string{"key", "scope", "result", "by", "why"}, false, (*server).resolve},
+	}
+}
+
+// whatItWas are the fields beside tool that say of a finalized call what it was, for an effect whose row is gone.
+func whatItWas() []string {
+	return []string{
+		"args", "tokens", "cursor", "expect_cursor", "horizon_seconds", "lookup", "idempotent", "compensates", "refund_original", "trace",
 	}
 }
 
@@ -90,7 +97,7 @@ func (s *server) remaining(ctx context.Context, t writers.Tenant) *int64 {
 func (s *server) commit(ctx context.Context, ses writers.Session, r *request) (*answer, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	c := r.call(s.maxWait())
+	c := r.call(maxWait(ctx))
 	raw, err := ses.Commit(ctx, c, orNull(r.Result))
 	if err != nil {
 		return nil, err
@@ -101,7 +108,7 @@ func (s *server) commit(ctx context.Context, ses writers.Session, r *request) (*
 func (s *server) reserve(ctx context.Context, ses writers.Session, r *request) (*answer, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	c := r.call(s.maxWait())
+	c := r.call(maxWait(ctx))
 	hold, done, err := ses.Reserve(ctx, c)
 	switch {
 	case err != nil:
@@ -115,7 +122,7 @@ func (s *server) reserve(ctx context.Context, ses writers.Session, r *request) (
 func (s *server) finalize(ctx context.Context, ses writers.Session, r *request) (*answer, error) {
 	ctx, cancel := s.recording(ctx)
 	defer cancel()
-	hold, err := reservation(ctx, ses, r)
+	hold, err := reservationOf(ctx, ses, r)
 	if err != nil {
 		return nil, err
 	}
@@ -184,6 +191,14 @@ func (s *server) resolve(ctx context.Context, ses writers.Session, r *request) (
 		a.Charged, a.result = &row.Charged, orNull(row.Result)
 	}
 	return a, nil
+}
+
+// reservationOf is the reservation that the request names, also where its row is gone and the request says what the call was.
+func reservationOf(ctx context.Context, ses writers.Session, r *request) (*writers.Reservation, error) {
+	if r.Tool == "" {
+		return reservation(ctx, ses, r)
+	}
+	return ses.ReservationOf(ctx, r.call(0), r.RowID, r.Attempt)
 }
 
 // reservation is the reservation that the request names by row and attempt.

@@ -16,6 +16,7 @@ import (
 const (
 	codeForbidden = "forbidden"
 	codeMethod    = "method_not_allowed"
+	codeMediaType = "unsupported_media_type"
 	codeInternal  = "internal_error"
 )
 

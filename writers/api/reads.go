@@ -76,7 +76,7 @@ func (s *server) getCall(r *http.Request, t writers.Tenant) (*reply, error) {
 func (s *server) call(ctx context.Context, ses writers.Session, key writers.Key, wait time.Duration) (*reply, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	row, err := read(ctx, ses, key, min(wait, s.maxWait()))
+	row, err := read(ctx, ses, key, min(wait, maxWait(ctx)))
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,8 @@ type reply struct {
 	allow       string
 }
 
-func (p *reply) write(w http.ResponseWriter) {
+// write sends the response; to a HEAD its head alone, since not everything that carries it knows the method.
+func (p *reply) write(w http.ResponseWriter, method string) {
 	h := w.Header()
 	h.Set("Content-Type", p.contentType)
 	h.Set("Content-Length", strconv.Itoa(len(p.body)))
@@ -37,6 +38,9 @@ func (p *reply) write(w http.ResponseWriter) {
 		h.Set("Allow", p.allow)
 	}
 	w.WriteHeader(p.status)
+	if method == http.MethodHead {
+		return
+	}
 	_, _ = w.Write(p.body) // the caller may be gone; the ledger has what it needs
 }
 

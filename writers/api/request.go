@@ -51,9 +51,9 @@ func (r *request) fields() map[string]setter {
 		"result":          anyValue(&r.Result),
 		"cursor":          text(&r.Cursor),
 		"expect_cursor":   optionalText(&r.ExpectCursor),
-		"lease_seconds":   seconds(&r.Lease, 1),
-		"horizon_seconds": seconds(&r.Horizon, 1),
-		"wait_seconds":    seconds(&r.Wait, 0),
+		"lease_seconds":   seconds(&r.Lease, 1, maxLeaseSeconds),
+		"horizon_seconds": seconds(&r.Horizon, 1, maxLeaseSeconds),
+		"wait_seconds":    seconds(&r.Wait, 0, maxSeconds),
 		"row_id":          text(&r.RowID),
 		"attempt":         count(&r.Attempt),
 		"lookup":          text(&r.Lookup),
@@ -99,11 +99,28 @@ func decodeMembers(op *operation, m map[string]json.RawMessage, headerKey string
 		}
 		return nil, invalid(op.name, name, rule)
 	}
+	if name, rule := needsTool(op, m); rule != "" {
+		return nil, invalid(op.name, name, rule)
+	}
 	_, hasKey := m["key"]
 	if field, rule := req.settleKey(hasKey, headerKey, op.intent); rule != "" {
 		return nil, invalid(op.name, field, rule)
 	}
 	return req, nil
+}
+
+// needsTool refuses a finalize that says of a call what it was, but for its tool: where the row is gone nothing could be
+// recorded under such a half of a call.
+func needsTool(op *operation, m map[string]json.RawMessage) (field, rule string) {
+	if _, ok := m["tool"]; ok || slices.Contains(op.required, "tool") || !slices.Contains(op.optional, "tool") {
+		return "", ""
+	}
+	for _, name := range sortedNames(m) {
+		if slices.Contains(whatItWas(), name) {
+			return name, "needs tool beside it"
+		}
+	}
+	return "", ""
 }
 
 // settleKey makes one key of the body's and the header's.
@@ -161,8 +178,15 @@ func (r *request) call(maxWait time.Duration) writers.Call {
 	}
 }
 
-// readBody reads the body up to limit bytes. Errors: writers.ErrTooLarge, writers.ErrInvalid.
+// readBody reads the body up to limit bytes. Errors: writers.ErrTooLarge, writers.ErrInvalid, and 415 for an encoding. Whatever
+// its Content-Type says, a body is JSON or refused: gateways and command lines put in their own.
 func readBody(op string, r *http.Request, limit int64) ([]byte, error) {
+	if encoding := strings.TrimSpace(r.Header.Get("Content-Encoding")); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return nil, &httpError{
+			status: http.StatusUnsupportedMediaType, code: codeMediaType,
+			detail: "the body has a Content-Encoding; send it as plain JSON; nothing was done",
+		}
+	}
 	tooLarge := &writers.Error{Code: writers.ErrTooLarge, Op: op, Field: "body", Reason: "the request's body is too large for this server; nothing was done"}
 	if r.ContentLength > limit {
 		return nil, tooLarge

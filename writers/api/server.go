@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ type server struct {
 	ledger *writers.Ledger
 	cfg    HandlerConfig
 	mux    *http.ServeMux
+	none   http.Handler // of paths that are not there
 }
 
 // access is who may use a route.
@@ -60,12 +62,29 @@ func newServer(l *writers.Ledger, cfg HandlerConfig) *server {
 	for path, methods := range byPath {
 		s.mux.Handle(path, s.endpoint(path, methods))
 	}
-	s.mux.Handle("/", s.endpoint("", nil))
+	s.none = s.endpoint("", nil)
+	s.mux.Handle("/", s.none)
 	return s
 }
 
-// ServeHTTP serves one request.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+// ServeHTTP serves one request. A path that is not clean is no path here: the mux would redirect it, and a client that follows
+// sends its body, and whom it speaks for, to where it did not mean to.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !clean(r) {
+		s.none.ServeHTTP(w, r)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+func clean(r *http.Request) bool {
+	p := r.URL.EscapedPath()
+	cleaned := path.Clean(p)
+	if cleaned != "/" && strings.HasSuffix(p, "/") {
+		cleaned += "/"
+	}
+	return r.RequestURI != "*" && strings.HasPrefix(p, "/") && p == cleaned
+}
 
 // endpoint serves one path: it finds the method, the tenant and the answer, and writes exactly one response.
 func (s *server) endpoint(path string, methods []route) http.Handler {
@@ -75,7 +94,7 @@ func (s *server) endpoint(path string, methods []route) http.Handler {
 		if err != nil {
 			rep = problemReply(err)
 		}
-		rep.write(w)
+		rep.write(w, r.Method)
 		s.log(r, path, rep, err, s.cfg.Now().Sub(began))
 	})
 }
@@ -129,6 +148,9 @@ func methodNotAllowed(methods []route) error {
 	var allow []string
 	for _, rt := range methods {
 		allow = append(allow, rt.method)
+		if rt.method == http.MethodGet {
+			allow = append(allow, http.MethodHead)
+		}
 	}
 	return &httpError{
 		status: http.StatusMethodNotAllowed, code: codeMethod, allow: strings.Join(allow, ", "),

@@ -286,6 +286,36 @@ func TestRouting(t *testing.T) {
 	d := newDoor(t, newTestLedger(t, c), c)
 	d.as("acme", "GET", "/", "").want(t, 404, "not_found")
 	d.as("acme", "POST", "/v1/undo", "{}").want(t, 404, "not_found")
+	if g := d.as("acme", "POST", "/v1/quota", "").want(t, 405, "method_not_allowed"); g.header.Get("Allow") != "GET, HEAD" {
+		t.Fatal(g.header)
+	}
+	for _, method := range []string{"OPTIONS", "TRACE", "CONNECT", "PATCH", "BREW"} {
+		d.as("acme", method, "/v1/commit", "").want(t, 405, "method_not_allowed")
+	}
+	for _, path := range []string{
+		"//v1/commit", "/v1//commit", "/v1/../v1/commit", "/./v1/commit", "/v1/commit/", "/v1/commit/..", "/v1/sessions/../../quota", "/v1/sessions//calls", "//", "/v1/%2e%2e/quota",
+		"/v1/commit%00", "/V1/commit",
+	} {
+		for _, method := range []string{"GET", "POST", "PUT", "HEAD", "OPTIONS"} {
+			if g := d.as("acme", method, path, `{"session":"s","key":"k","tool":"t"}`).want(t, 404, ""); g.header.Get("Location") != "" || g.header.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%s %s: %v", method, path, g.header)
+			}
+		}
+	}
+	for target, want := range map[string]int{"*": 404, "": 404} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/commit", strings.NewReader("{}"))
+		r.RequestURI, r.URL.Path = target, target
+		d.do(r).want(t, want, "not_found")
+	}
+	for _, encoding := range []string{"gzip", "br", "identity, gzip", "aws-chunked"} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/commit", strings.NewReader(`{"session":"s","key":"k","tool":"t"}`))
+		r.Header.Set("X-Tenant-Id", "acme")
+		r.Header.Set("Content-Encoding", encoding)
+		d.do(r).want(t, 415, "unsupported_media_type")
+	}
+	if g := d.as("", "HEAD", "/healthz", "").want(t, 200, ""); g.raw != "" || g.header.Get("Content-Length") != "15" {
+		t.Fatal(g.raw, g.header)
+	}
 	if g := d.as("acme", "GET", "/v1/commit", "").want(t, 405, "method_not_allowed"); g.header.Get("Allow") != "POST" {
 		t.Fatal(g.header)
 	}

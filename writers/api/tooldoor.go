@@ -42,5 +42,6 @@ func runTool(ctx context.Context, l *writers.Ledger, t *Toolset, c toolCall, wai
 	if o.Wait == 0 {
 		o.Wait = defaultAnswerWait
 	}
+	o.Wait = min(o.Wait, maxWait(ctx)) // of what the function has left
 	return t.answer(ctx, l.Tenant(c.tenant).Session(c.session), use, o)
 }

@@ -71,7 +71,7 @@ class Ledger:
                     raise  # a key conflict, no quota, ...: for whoever planned the call
                 effect = find()
                 if effect is not None:
-                    return self._finalize(key, problem.document, effect)
+                    return self._finalize(call, problem.document, effect)
                 if problem.code == "outcome_unknown":  # nothing can land any more, and we looked
                     call["verified_absent"] = {name: problem.document[name] for name in ("row_id", "attempt", "deadline")}
                 elif time.monotonic() + problem.retry_after > until:
@@ -86,7 +86,8 @@ class Ledger:
             except SurelyNot as no:
                 self.post("release", key=key, row_id=held["row_id"], attempt=held["attempt"], reason=str(no))
                 raise
-            return self._finalize(key, held, effect)
+            return self._finalize(call, held, effect)
 
-    def _finalize(self, key, attempt, effect):
-        return self.post("finalize", key=key, row_id=attempt["row_id"], attempt=attempt["attempt"], result=effect)["result"]
+    def _finalize(self, call, attempt, effect):
+        what = {name: call[name] for name in ("key", "tool", "args", "tokens")}  # for a ledger that has forgotten the call meanwhile
+        return self.post("finalize", **what, row_id=attempt["row_id"], attempt=attempt["attempt"], result=effect)["result"]

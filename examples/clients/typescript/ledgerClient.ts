@@ -109,7 +109,7 @@ export class Ledger {
       } catch (e) {
         if (!(e instanceof Problem) || (e.code !== "in_progress" && e.code !== "outcome_unknown")) throw e;
         const found = await effect.find();
-        if (found !== undefined) return await this.finalize(key, e.document, found);
+        if (found !== undefined) return await this.finalize(call, e.document, found);
         if (e.code === "outcome_unknown") {
           const { row_id, attempt, deadline } = e.document; // nothing can land any more, and we looked
           call.verified_absent = { row_id, attempt, deadline };
@@ -130,11 +130,12 @@ export class Ledger {
         }
         throw e;
       }
-      return await this.finalize(key, held, made);
+      return await this.finalize(call, held, made);
     }
   }
 
-  private async finalize<R>(key: string, of: { row_id?: string; attempt?: number }, result: R): Promise<R> {
-    return (await this.post("finalize", { key, row_id: of.row_id, attempt: of.attempt, result })).result as R;
+  private async finalize<R>(call: Record<string, unknown>, of: { row_id?: string; attempt?: number }, result: R): Promise<R> {
+    const { key, tool, args, tokens } = call; // for a ledger that has forgotten the call meanwhile
+    return (await this.post("finalize", { key, tool, args, tokens, row_id: of.row_id, attempt: of.attempt, result })).result as R;
   }
 }
