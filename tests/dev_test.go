@@ -140,10 +140,17 @@ func (d *devProcess) counts() map[string]int {
 // ask sends one request as acme and returns its status and answer.
 func (d *devProcess) ask(method, path, body string) (int, map[string]any) {
 	d.t.Helper()
+	return d.askAs("", method, path, body)
+}
+
+// askAs is ask under the name of another host; "" means dev's own.
+func (d *devProcess) askAs(host, method, path, body string) (int, map[string]any) {
+	d.t.Helper()
 	req, err := http.NewRequestWithContext(d.t.Context(), method, d.ready.HTTP+path, strings.NewReader(body))
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	req.Host = host
 	req.Header.Set("X-Tenant-Id", "acme")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -190,6 +197,10 @@ func TestDevRuns(t *testing.T) {
 		t.Fatal(status, doc)
 	}
 	if status, doc := d.ask("POST", "/v1/commit", `{"session":"s","key":"a","tool":"t","tokens":5,"result":2}`); status != 200 || doc["outcome"] != "replayed" || doc["result"] != 1.0 {
+		t.Fatal(status, doc)
+	}
+	// A web page whose name was made to resolve to this machine gets nothing, as a problem document.
+	if status, doc := d.askAs("evil.example", "PUT", "/v1/tenants/acme/plan", `{"tokens":1}`); status != 403 || doc["code"] != "forbidden" {
 		t.Fatal(status, doc)
 	}
 	// A harmless call whose holder dies is given back by the sweeper.

@@ -36,7 +36,8 @@ func newDevCommand(a *app) *cobra.Command {
 		Short: "Run the whole system with an HTTP front until stopped",
 		Long: `Runs the whole system until it is stopped (Ctrl-C): the HTTP front, the stream consumer, which shows the events,
 and the sweeper, on a local stack in memory unless told otherwise. --local FILE keeps the ledger over restarts.
-The front believes whatever tenant the header X-Tenant-Id names and lets everybody set plans: it is for development.
+The front believes whatever tenant the header X-Tenant-Id names and lets everybody set plans: it is for development. Web pages of
+other origins may change nothing, and it answers only to addresses, localhost and the name given by --addr.
 With --json the first line on stdout is an object that says where everything is (http, dynamodb, region, table,
 control_table), and every event is a further line, in the envelope in which EventBridge delivers it.`,
 	}

@@ -64,7 +64,7 @@ func (a *app) newDevSystem(ctx context.Context, place *location, listener net.Li
 		return nil, err
 	}
 	d.server = &http.Server{
-		Handler: handler, ReadHeaderTimeout: devStopTime, ReadTimeout: devBodyTime, WriteTimeout: devReplyTime,
+		Handler: devFront(f.addr, handler), ReadHeaderTimeout: devStopTime, ReadTimeout: devBodyTime, WriteTimeout: devReplyTime,
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
 	return d, nil

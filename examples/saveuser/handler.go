@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
@@ -53,23 +54,30 @@ type handler struct {
 	users  string // name of the users table
 }
 
-// maxUserID is the longest partition key in bytes.
-const maxUserID = 2048
+// maxUserID is the longest sort key in bytes.
+const maxUserID = 1024
+
+// The key of the users table: an id is taken within its tenant and says nothing to any other.
+const (
+	tenantKey = "tenant"
+	userKey   = "userId"
+)
 
 // save creates the user. An error says nothing about the request: the caller tries again with the same key.
 func (h *handler) save(ctx context.Context, tenant writers.TenantID, in request) (answer, error) {
 	if in.User.UserID == "" || len(in.User.UserID) > maxUserID { // DynamoDB would refuse the write, now and on every retry
-		return answer{Status: http.StatusBadRequest, Code: string(writers.ErrInvalid), Error: "args.userId must have 1 to 2048 bytes"}, nil
+		return answer{Status: http.StatusBadRequest, Code: string(writers.ErrInvalid), Error: "args.userId must have 1 to 1024 bytes"}, nil
 	}
 	item, err := attributevalue.MarshalMap(in.User)
 	if err != nil {
 		return answer{Status: http.StatusBadRequest, Code: string(writers.ErrInvalid), Error: "the user cannot be stored"}, nil //nolint:nilerr // the refusal is the answer
 	}
+	item[tenantKey] = &types.AttributeValueMemberS{Value: string(tenant)} // who it is was verified; an item without is refused by the ledger
 	create := types.TransactWriteItem{Put: &types.Put{
 		TableName:                &h.users,
 		Item:                     item,
 		ConditionExpression:      new("attribute_not_exists(#id)"),
-		ExpressionAttributeNames: map[string]string{"#id": "userId"},
+		ExpressionAttributeNames: map[string]string{"#id": userKey},
 	}}
 	session := h.ledger.Tenant(tenant).Session(in.Session)
 	got, err := saveUser.Commit(ctx, session, writers.TenantKey(in.Key), in.User, in.User, func(c *writers.Call) {
@@ -149,13 +157,18 @@ func (h *handler) overInvoke(ctx context.Context, event json.RawMessage) (answer
 	return h.save(ctx, writers.TenantID(in.Tenant), in.request)
 }
 
-// tenantOf is the only place where a string of an HTTP request becomes a tenant: a claim that the authorizer verified.
+// tenantOf is the only place where a string of an HTTP request becomes a tenant: one scalar claim that the authorizer verified.
+// HTTP APIs flatten a claim that is a list to "[a b]": whoever is of several tenants is of none here.
 func tenantOf(e events.APIGatewayV2HTTPRequest) (writers.TenantID, bool) {
 	a := e.RequestContext.Authorizer
-	if a == nil || a.JWT == nil || a.JWT.Claims["tenant"] == "" {
+	if a == nil || a.JWT == nil {
 		return "", false
 	}
-	return writers.TenantID(a.JWT.Claims["tenant"]), true
+	claim := a.JWT.Claims["tenant"]
+	if claim == "" || strings.HasPrefix(claim, "[") || strings.HasPrefix(claim, "{") {
+		return "", false
+	}
+	return writers.TenantID(claim), true
 }
 
 // strict decodes one JSON value without fields that nobody knows.

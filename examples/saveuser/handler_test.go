@@ -14,15 +14,19 @@ import (
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"toolledger/tests/rig"
+	"toolledger/writers"
 )
 
 func newHandler(t *testing.T) (*handler, *rig.Rig) {
 	t.Helper()
 	g := rig.New(t)
 	users := g.Table + "-users"
-	g.CreateTable(users, "userId")
+	if err := createUsers(t.Context(), g.DB, users); err != nil {
+		t.Fatal(err)
+	}
 	return &handler{g.Ledger, users}, g
 }
 
@@ -102,7 +106,7 @@ func TestBodies(t *testing.T) {
 	good := `{"session":"s","key":"k","args":{"userId":"u1","email":"","name":""}}`
 	for body, want := range map[string]int{
 		"": 400, "{": 400, `{"tenant":"victim","session":"s","key":"k","args":{}}`: 400, good + "{}": 400, "%%": 400, good + "}": 400, good + "]": 400,
-		strings.Replace(good, "u1", "", 1): 400, strings.Replace(good, "u1", strings.Repeat("u", 2049), 1): 400,
+		strings.Replace(good, "u1", "", 1): 400, strings.Replace(good, "u1", strings.Repeat("u", 1025), 1): 400,
 		strings.Replace(good, `"name":""`, `"name":"`+strings.Repeat("n", 450<<10)+`"`, 1): 413,
 	} {
 		res, err := h.overHTTP(t.Context(), event(body, "acme"))
@@ -122,6 +126,34 @@ func TestBodies(t *testing.T) {
 	}
 	if n := len(g.Items(h.users)); n != 1 {
 		t.Fatalf("%d users", n)
+	}
+}
+
+// TestTenantsShareNothing: an id that one tenant has taken is free to every other, says nothing to it, and a token that names
+// several tenants, or none, is nobody's.
+func TestTenantsShareNothing(t *testing.T) {
+	h, g := newHandler(t)
+	g.Plan("globex", writers.Plan{Tokens: 10})
+	for _, tenant := range []string{"acme", "globex"} {
+		status, a, err := call(t.Context(), h, tenant, "k", User{UserID: "u1", Name: tenant})
+		if err != nil || status != 200 || a.Replayed || a.User.Name != tenant {
+			t.Fatalf("%s: %d %+v %v", tenant, status, a, err)
+		}
+	}
+	for _, claim := range []string{"", "[acme]", "[acme globex]", "{acme}", "acme ", "acme#SESSION#s", "a\x00b"} {
+		status, a, err := call(t.Context(), h, claim, "k2", User{UserID: "u2"})
+		if err != nil || status != 403 && status != 400 || a.User != nil {
+			t.Errorf("%q: %d %+v %v", claim, status, a, err)
+		}
+	}
+	names := map[string]bool{}
+	for _, item := range g.Items(h.users) {
+		tenant, _ := item["tenant"].(*types.AttributeValueMemberS)
+		name, _ := item["name"].(*types.AttributeValueMemberS)
+		names[tenant.Value+" has "+name.Value] = true
+	}
+	if len(names) != 2 || !names["acme has acme"] || !names["globex has globex"] {
+		t.Fatal(names)
 	}
 }
 

@@ -38,7 +38,7 @@ func story(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := createUsers(ctx, db); err != nil {
+	if err := createUsers(ctx, db, usersTable); err != nil {
 		return err
 	}
 	l, err := openLocal(&handler{ledger, usersTable}, map[string]string{"token-of-acme": "acme"}, rough)
@@ -94,11 +94,18 @@ func live(ctx context.Context, way Way, m Memory, want User) (Memory, error) {
 	return m, err
 }
 
-func createUsers(ctx context.Context, db *dynamodb.Client) error {
+// createUsers makes the users table: its key is tenant and user.
+func createUsers(ctx context.Context, db *dynamodb.Client, name string) error {
 	_, err := db.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName: new(usersTable), BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: new("userId"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: new("userId"), KeyType: types.KeyTypeHash}},
+		TableName: &name, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: new(tenantKey), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: new(userKey), AttributeType: types.ScalarAttributeTypeS},
+		},
+		KeySchema: []types.KeySchemaElement{
+			{AttributeName: new(tenantKey), KeyType: types.KeyTypeHash},
+			{AttributeName: new(userKey), KeyType: types.KeyTypeRange},
+		},
 	})
 	if _, there := errors.AsType[*types.ResourceInUseException](err); there {
 		return nil
