@@ -9,8 +9,10 @@ TOOLS := $(LOCAL)/tools
 
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION := v0.12.0
+LAMBDA_RIE_VERSION := v0.0.0-20261030222936-bef5c4ba774d
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 GOFUMPT := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)/gofumpt
+LAMBDA_RIE := $(TOOLS)/aws-lambda-rie-$(LAMBDA_RIE_VERSION)/aws-lambda-rie
 export GOLANGCI_LINT_CACHE := $(LOCAL)/cache/golangci-lint
 
 TOOLLEDGER := $(LOCAL)/bin/toolledger
@@ -37,7 +39,7 @@ setup: ## fetch the local DynamoDB, a TypeScript compiler and the Go modules; do
 	@go list -e -deps -test ./... >/dev/null
 
 .PHONY: setup-deploy
-setup-deploy: ## fetch the tools that prove the deployment, with Python 3.10 or newer; does nothing where they are there
+setup-deploy: $(LAMBDA_RIE) ## fetch the tools that prove the deployment, with Python 3.10 or newer; does nothing where they are there
 	@tools/deploy-tools.sh $(LOCAL)/python
 
 ##@ Develop
@@ -97,6 +99,10 @@ $(GOLANGCI_LINT):
 
 $(GOFUMPT):
 	@GOFLAGS= GOBIN=$(@D) go install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
+
+$(LAMBDA_RIE):
+	@echo "building the Lambda emulator, once"
+	@GOFLAGS= GOBIN=$(@D) go install github.com/aws/aws-lambda-runtime-interface-emulator/cmd/aws-lambda-rie@$(LAMBDA_RIE_VERSION)
 
 .PHONY: help
 help:
