@@ -16,11 +16,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
+
+	"toolledger/internal/eventcheck"
 )
 
 // busServer is an EventBridge that speaks the real protocol to the real client, and fails as it is told.
 type busServer struct {
 	*httptest.Server
+	tb       testing.TB
 	mu       sync.Mutex
 	requests [][]busEntry                 // as they came
 	accepted map[string]int               // event id to how often it got onto the bus
@@ -52,7 +55,7 @@ type busAnswer struct {
 }
 
 func newBus(t testing.TB) *busServer {
-	b := &busServer{accepted: map[string]int{}}
+	b := &busServer{tb: t, accepted: map[string]int{}}
 	b.Server = httptest.NewServer(http.HandlerFunc(b.serve))
 	t.Cleanup(b.Close)
 	return b
@@ -106,6 +109,7 @@ func (b *busServer) take(entries []busEntry) busAnswer {
 	for i, e := range entries {
 		var detail struct{ ID string }
 		_ = json.Unmarshal([]byte(e.Detail), &detail)
+		b.check(e)
 		entries[i].id = detail.ID
 		size += 14 + len(e.Source) + len(e.DetailType) + len(e.Detail)
 	}
@@ -136,6 +140,16 @@ func (b *busServer) take(entries []busEntry) busAnswer {
 		}
 	}
 	return answer
+}
+
+// check holds what reaches the bus against the schemas that its subscribers have.
+func (b *busServer) check(e busEntry) {
+	if measures(b.tb) {
+		return
+	}
+	if err := eventcheck.Detail(e.DetailType, []byte(e.Detail)); err != nil {
+		b.tb.Errorf("an entry does not fit its schema: %v", err)
+	}
 }
 
 func (b *busServer) answer(w http.ResponseWriter, entries []busEntry, answer busAnswer) {

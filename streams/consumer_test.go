@@ -18,7 +18,7 @@ import (
 
 func newTestConsumer(t testing.TB, p Publisher, sink MetricSink, edit ...func(*ConsumerConfig)) *Consumer {
 	t.Helper()
-	cfg := ConsumerConfig{Publisher: p, Metrics: sink, Now: func() time.Time { return t0.Add(2 * time.Hour) }}
+	cfg := ConsumerConfig{Publisher: valid(t, p), Metrics: sink, Now: func() time.Time { return t0.Add(2 * time.Hour) }}
 	for _, e := range edit {
 		e(&cfg)
 	}
@@ -99,7 +99,7 @@ func TestHC46PartialFailure(t *testing.T) {
 	records := recordsOf(t, changes)
 	var want []string
 	for _, c := range changes {
-		evs, _, err := Derive(c)
+		evs, _, err := derived(t, c)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -173,7 +173,7 @@ func FuzzDecode(f *testing.F) {
 		for read := b.next(); read != nil; read = b.next() {
 			records++
 			c := *read
-			evs, data, err := Derive(c)
+			evs, data, err := derived(t, c)
 			if _, ok := errors.AsType[*UnreadableError](err); err != nil && (!ok || evs != nil || data != nil) {
 				t.Fatalf("got %v, %v, %v", evs, data, err)
 			}
@@ -222,8 +222,8 @@ func FuzzDerive(f *testing.F) {
 				c.Keys.SK = a.Value.Text
 			}
 		}
-		first, _, err := Derive(c)
-		second, _, again := Derive(c)
+		first, _, err := derived(t, c)
+		second, _, again := derived(t, c)
 		if !reflect.DeepEqual(first, second) || fmt.Sprint(err) != fmt.Sprint(again) {
 			t.Fatalf("one change, two readings: %v %v, %v %v", first, err, second, again)
 		}

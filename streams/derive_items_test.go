@@ -79,7 +79,7 @@ func TestDeriveQuota(t *testing.T) {
 		"expired":             {image(1000, 10), nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evs, data, err := Derive(itemChange(key, tc.was, tc.is))
+			evs, data, err := derived(t, itemChange(key, tc.was, tc.is))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func TestHC47Observations(t *testing.T) {
 	} {
 		var ids []string
 		for range 3 {
-			evs, data, err := Derive(itemChange(key, tc.was, tc.is))
+			evs, data, err := derived(t, itemChange(key, tc.was, tc.is))
 			if err != nil || !slices.Equal(typesOf(evs), all) {
 				t.Fatalf("%s: got %v, %v", name, typesOf(evs), err)
 			}
@@ -150,10 +150,10 @@ func TestHC47Observations(t *testing.T) {
 			t.Errorf("%s: three deliveries of five events have %d ids", name, len(unique))
 		}
 	}
-	if evs, _, err := Derive(itemChange(key, observationItem(10), nil)); err != nil || len(evs) != 0 {
+	if evs, _, err := derived(t, itemChange(key, observationItem(10), nil)); err != nil || len(evs) != 0 {
 		t.Errorf("removed: got %v, %v", evs, err)
 	}
-	if _, _, err := Derive(itemChange(key, observationItem(10), observationItem(9))); err == nil {
+	if _, _, err := derived(t, itemChange(key, observationItem(10), observationItem(9))); err == nil {
 		t.Error("a counter went backwards without an error")
 	}
 }
@@ -171,7 +171,7 @@ func planIDs(t *testing.T, plan *schema.Plan) {
 		itemChange(plan.Key, nil, ImageOf(anew.Item())), itemChange(plan.Key, ImageOf(anew.Item()), nil),
 		itemChange(other.Key, nil, ImageOf(other.Item())),
 	} {
-		evs, _, err := Derive(c)
+		evs, _, err := derived(t, c)
 		if err != nil || len(evs) != 1 {
 			t.Fatalf("got %v, %v", evs, err)
 		}
@@ -188,7 +188,7 @@ func TestDeriveControlItems(t *testing.T) {
 	plan, more := planItem(1000), planItem(2000)
 	more.Version, more.Suspended = 4, true
 	key := plan.Key
-	evs, _, err := Derive(itemChange(key, ImageOf(plan.Item()), ImageOf(more.Item())))
+	evs, _, err := derived(t, itemChange(key, ImageOf(plan.Item()), ImageOf(more.Item())))
 	if err != nil || len(evs) != 1 {
 		t.Fatalf("got %v, %v", evs, err)
 	}
@@ -196,18 +196,18 @@ func TestDeriveControlItems(t *testing.T) {
 	if e.Tokens != 2000 || !e.Suspended || e.Shards != 2 || e.Period != "month" || e.RowID != testTenant || e.Version != 4 {
 		t.Errorf("got %+v", e)
 	}
-	if evs, _, err = Derive(itemChange(key, ImageOf(plan.Item()), nil)); err != nil || !evs[0].(*events.PlanChanged).Removed {
+	if evs, _, err = derived(t, itemChange(key, ImageOf(plan.Item()), nil)); err != nil || !evs[0].(*events.PlanChanged).Removed {
 		t.Errorf("removed: got %v, %v", evs, err)
 	}
 	planIDs(t, plan)
-	if evs, _, err = Derive(itemChange(key, ImageOf(plan.Item()), ImageOf(plan.Item()))); err != nil || len(evs) != 0 {
+	if evs, _, err = derived(t, itemChange(key, ImageOf(plan.Item()), ImageOf(plan.Item()))); err != nil || len(evs) != 0 {
 		t.Errorf("nothing changed: got %v, %v", evs, err)
 	}
 	for _, k := range []schema.Key{
 		schema.GrantKey(testTenant, "g"), schema.LeaseKey("arn:x", "shard-1"), schema.SessionKey(testTenant, testSession),
 	} {
 		for _, c := range []Change{itemChange(k, nil, Image{}), itemChange(k, Image{}, Image{{Name: "x"}}), itemChange(k, Image{}, nil)} {
-			if evs, _, err := Derive(c); err != nil || len(evs) != 0 {
+			if evs, _, err := derived(t, c); err != nil || len(evs) != 0 {
 				t.Errorf("%v %s: got %v, %v", k, c.Op, evs, err)
 			}
 		}
@@ -264,7 +264,7 @@ func TestDeriveUnreadable(t *testing.T) {
 		"nothing":          {Change{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evs, data, err := Derive(tc.c)
+			evs, data, err := derived(t, tc.c)
 			u, ok := errors.AsType[*UnreadableError](err)
 			if !ok || u.Attr != tc.attr || evs != nil || data != nil {
 				t.Errorf("got %v, %v; want an UnreadableError of %q", evs, err, tc.attr)

@@ -104,7 +104,7 @@ func typesOf(evs []events.Event) []string {
 
 func deriveTypes(t testing.TB, c Change) []string {
 	t.Helper()
-	evs, _, err := Derive(c)
+	evs, _, err := derived(t, c)
 	if err != nil {
 		t.Fatalf("Derive: %v", err)
 	}
@@ -125,7 +125,7 @@ func TestDeriveLawfulTransitions(t *testing.T) {
 	for _, tr := range transitions() {
 		t.Run(tr.name, func(t *testing.T) {
 			if got := deriveTypes(t, changeOf(tr.was, tr.is)); !slices.Equal(got, tr.events) {
-				evs, _, _ := Derive(changeOf(tr.was, tr.is))
+				evs, _, _ := derived(t, changeOf(tr.was, tr.is))
 				t.Errorf("got %v (%+v), want %v", got, evs[0], tr.events)
 			}
 		})
@@ -357,7 +357,7 @@ func TestHC53RemovalByTTL(t *testing.T) {
 		"pending, marked by a forger": {changeOf(next(pending, func(r *schema.Row) { r.Erasing = true }), nil), "LedgerRowTampered", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evs, data, err := Derive(tc.c)
+			evs, data, err := derived(t, tc.c)
 			if err != nil || len(evs) != 1 || evs[0].DetailType() != tc.want {
 				t.Fatalf("got %v, %v", typesOf(evs), err)
 			}
@@ -378,7 +378,7 @@ func TestDeriveTokens(t *testing.T) {
 	pending := pendingRow()
 	expired := next(pending, fail(schema.FailureExpired))
 	evs := func(was, is *schema.Row) events.Event {
-		out, _, err := Derive(changeOf(was, is))
+		out, _, err := derived(t, changeOf(was, is))
 		if err != nil || len(out) == 0 {
 			t.Fatalf("%v, %v", out, err)
 		}

@@ -20,7 +20,11 @@ func someEvents(n int) []events.Event {
 	for i := range evs {
 		row := fmt.Sprintf("row-%d", i)
 		evs[i] = events.Identify(&events.ToolCallReserved{
-			Header: events.Header{Schema: events.Schema, Tenant: testTenant, RowID: row, Version: 1, Time: t0}, ReservedTokens: 20,
+			Header: events.Header{
+				Schema: events.Schema, Tenant: testTenant, Session: testSession, Scope: "session", Key: testCall, RowID: row,
+				Version: 1, Attempt: 1, Time: t0,
+			},
+			ReservedTokens: 20, Deadline: t0.Add(time.Minute),
 		}, row)
 	}
 	return evs

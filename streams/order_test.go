@@ -119,7 +119,7 @@ func TestOrderFree(t *testing.T) {
 		total := map[string]float64{}
 		for _, changes := range lives {
 			for _, c := range changes {
-				evs, data, err := Derive(c)
+				evs, data, err := derived(t, c)
 				if err != nil || slices.Contains(typesOf(evs), "LedgerRowTampered") {
 					t.Fatalf("got %v, %v: %+v", typesOf(evs), err, evs)
 				}
@@ -145,7 +145,7 @@ func TestOrderFree(t *testing.T) {
 				_, _ = out.Publish(ctx, evs[:rapid.IntRange(n, len(evs)).Draw(t, "beyond")])
 				return n, errors.New("scripted")
 			})
-			c := &Consumer{ConsumerConfig{Publisher: flaky, Metrics: count, Margin: 1, Now: fixedNow, Logger: silent}}
+			c := &Consumer{ConsumerConfig{Publisher: valid(t, flaky), Metrics: count, Margin: 1, Now: fixedNow, Logger: silent}}
 			consume(t, c, changes)
 			if got := idsOf(out.Events()); !slices.Equal(got, want) {
 				t.Fatalf("%d events, want %d", len(got), len(want))

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"math"
 	"slices"
 
 	"toolledger/internal/schema"
@@ -128,7 +129,7 @@ func (rc *rowChange) finalized() *breach {
 		return broken
 	}
 	rc.applied(schema.SumDebits(was.Debits))
-	if fenced {
+	if fenced && rc.changed.has(aSuspects) {
 		rc.suspected()
 	}
 	return nil
@@ -155,7 +156,7 @@ func (rc *rowChange) failed() *breach {
 	if broken := rc.only("the end of a reservation changes nothing else", allowed); broken != nil {
 		return broken
 	}
-	refund := schema.SumDebits(is.Debits)
+	refund := refundOf(is.Debits)
 	switch is.Failure {
 	case schema.FailureReleased:
 		rc.emit(&events.ReservationReleased{Header: rc.header(), RefundedTokens: refund})
@@ -165,6 +166,18 @@ func (rc *rowChange) failed() *breach {
 		rc.resolved(was.Held, refund)
 	}
 	return nil
+}
+
+// refundOf adds up what is given back. A row that no writer of ours wrote may hold more than a number can.
+func refundOf(debits []schema.Debit) int64 {
+	var sum int64
+	for _, d := range debits {
+		if d.Tokens > math.MaxInt64-sum {
+			return math.MaxInt64
+		}
+		sum += d.Tokens
+	}
+	return sum
 }
 
 func (rc *rowChange) resolved(held bool, refund int64) {
@@ -305,7 +318,7 @@ func (rc *rowChange) compensated() *breach {
 	}
 	var refund int64
 	if rc.changed.has(aDebits) {
-		refund = schema.SumDebits(was.Debits)
+		refund = refundOf(was.Debits)
 	}
 	rc.emit(&events.ToolEffectCompensated{Header: rc.header(), CompensatedBy: is.CompensatedBy, RefundedTokens: refund})
 	return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -52,20 +51,26 @@ func Detail(detailType string, detail []byte) error {
 	return nil
 }
 
-// Publish makes a publishing function that fails the test for each event that does not fit, and hands all of them to next;
-// with no next they are all out.
+// Reporter is the part of a test that hears of what does not fit.
+type Reporter interface {
+	Errorf(format string, args ...any)
+}
+
+// All fails the test for each event that does not fit.
+func All(t Reporter, evs []events.Event) {
+	for _, ev := range evs {
+		if err := Event(ev); err != nil {
+			t.Errorf("an event does not fit its schema: %v", err)
+		}
+	}
+}
+
+// Publish makes a publishing function that fails the test for each event that does not fit, and hands all of them to next.
 func Publish(
-	tb testing.TB, next func(context.Context, []events.Event) (int, error),
+	t Reporter, next func(context.Context, []events.Event) (int, error),
 ) func(context.Context, []events.Event) (int, error) {
 	return func(ctx context.Context, evs []events.Event) (int, error) {
-		for _, ev := range evs {
-			if err := Event(ev); err != nil {
-				tb.Errorf("an event does not fit its schema: %v", err)
-			}
-		}
-		if next == nil {
-			return len(evs), nil
-		}
+		All(t, evs)
 		return next(ctx, evs)
 	}
 }
