@@ -211,7 +211,7 @@ func (g *operatorRig) told() *streams.Collector {
 	g.Helper()
 	var told streams.Collector
 	consumer, err := streams.NewConsumer(streams.ConsumerConfig{
-		Publisher: &told, Unreadable: func(context.Context, []byte) error { return nil },
+		Publisher: checked(g, &told), Unreadable: func(context.Context, []byte) error { return nil },
 	})
 	g.must(err)
 	for _, arn := range g.arns {

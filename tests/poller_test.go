@@ -49,10 +49,10 @@ func TestPollerOfTheControlStreamComesToRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	var published atomic.Int64
-	c, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: streams.PublisherFunc(func(_ context.Context, evs []events.Event) (int, error) {
+	c, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: checked(t, streams.PublisherFunc(func(_ context.Context, evs []events.Event) (int, error) {
 		published.Add(int64(len(evs)))
 		return len(evs), nil
-	})})
+	}))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 
+	"toolledger/internal/eventcheck"
 	"toolledger/internal/schema"
 	"toolledger/internal/stack"
 	"toolledger/metrics"
@@ -105,11 +106,16 @@ func (s *totals) Record(_ context.Context, data []metrics.Datum) error {
 	return nil
 }
 
+// checked fails the test for each event that does not fit its published schema, on its way to out.
+func checked(t testing.TB, out streams.Publisher) streams.Publisher {
+	return streams.PublisherFunc(eventcheck.Publish(t, out.Publish))
+}
+
 // read publishes all that the streams of both tables hold, from the checkpoints or, with beside, from the beginning.
 func (g *streamRig) read(out streams.Publisher, beside bool) map[string]float64 {
 	g.Helper()
 	count := &totals{sum: map[string]float64{}}
-	c, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: out, Metrics: count, Now: g.now})
+	c, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: checked(g, out), Metrics: count, Now: g.now})
 	g.must(err)
 	ctx, cancel := context.WithTimeout(g.Context(), time.Minute)
 	defer cancel()
@@ -345,7 +351,7 @@ func TestTamperingIsSeen(t *testing.T) {
 	count := &totals{sum: map[string]float64{}}
 	var kept [][]byte
 	c, err := streams.NewConsumer(streams.ConsumerConfig{
-		Publisher: out, Metrics: count, Unreadable: func(_ context.Context, record []byte) error { kept = append(kept, record); return nil },
+		Publisher: checked(t, out), Metrics: count, Unreadable: func(_ context.Context, record []byte) error { kept = append(kept, record); return nil },
 	})
 	g.must(err)
 	p, err := streams.NewPoller(streams.PollerConfig{
@@ -367,7 +373,9 @@ func TestTamperingIsSeen(t *testing.T) {
 		t.Fatalf("kept %d records", len(kept))
 	}
 	twice := &streams.Collector{}
-	again, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: twice, Unreadable: func(context.Context, []byte) error { return nil }})
+	again, err := streams.NewConsumer(streams.ConsumerConfig{
+		Publisher: checked(t, twice), Unreadable: func(context.Context, []byte) error { return nil },
+	})
 	g.must(err)
 	_, err = again.HandleBatch(ctx, json.RawMessage(`{"Records":[`+string(kept[0])+`]}`))
 	g.must(err)
@@ -411,7 +419,7 @@ func TestPollerFollowsLive(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out := &streams.Collector{}
-	c, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: out})
+	c, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: checked(t, out)})
 	g.must(err)
 	p, err := streams.NewPoller(streams.PollerConfig{
 		Streams: dynamodbstreams.NewFromConfig(g.srv.AWSConfig()), StreamARN: g.tables[0].StreamARN, DynamoDB: g.db, Control: g.table + "-control",

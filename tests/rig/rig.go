@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 
+	"toolledger/internal/eventcheck"
 	"toolledger/internal/stack"
 	"toolledger/streams"
 	"toolledger/streams/events"
@@ -141,7 +142,7 @@ func (g *Rig) Items(table string) []map[string]types.AttributeValue {
 func (g *Rig) Events() []events.Event {
 	g.TB.Helper()
 	all := &streams.Collector{}
-	c, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: all, Now: g.Now})
+	c, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: streams.PublisherFunc(eventcheck.Publish(g.TB, all.Publish)), Now: g.Now})
 	if err != nil {
 		g.TB.Fatal(err)
 	}
