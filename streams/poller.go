@@ -19,7 +19,8 @@ type StreamReader interface {
 	GetRecords(context.Context, *dynamodbstreams.GetRecordsInput, ...func(*dynamodbstreams.Options)) (*dynamodbstreams.GetRecordsOutput, error)
 }
 
-// PollerConfig configures a Poller. Streams and StreamARN are required; DynamoDB and Control too, unless FromHorizon is set.
+// PollerConfig configures a Poller. Streams and StreamARN are required; DynamoDB and Control too, unless FromHorizon or
+// FromLatest is set.
 type PollerConfig struct {
 	Streams   StreamReader
 	StreamARN string
@@ -29,6 +30,11 @@ type PollerConfig struct {
 	// FromHorizon reads everything that the stream still has, leaves leases and checkpoints of others alone, and
 	// remembers its own in memory only.
 	FromHorizon bool
+
+	// FromLatest is FromHorizon without the past: what is written from the first look at the stream on is read. Drain returns
+	// once every shard is found at its end, and Run goes on from there. A shard without a record since then that cannot be
+	// read for 15 minutes is begun at its end again.
+	FromLatest bool
 
 	Owner    string        // names this process in leases, and no other one that runs; "" means random. With the same name a restart after a crash need not wait
 	Lease    time.Duration // for how long a crashed process keeps a shard; 0 means 1 minute
@@ -53,6 +59,7 @@ type Poller struct {
 	run       bool   // that is Run, or Run waits for it
 	asked     uint64 // how often Drain was called
 	described uint64 // value of asked before the newest list of shards was requested
+	looked    bool   // the shards have been listed once
 	stale     bool   // a shard has ended since: it may have children that are not in the list
 	shards    map[string]*shardState
 	asks      chan struct{} // closed and renewed when Drain is called
@@ -66,6 +73,8 @@ type shardState struct {
 	running    bool
 	finished   bool
 	declined   bool   // since the newest list its reader ended without finishing: not ours, or failing
+	first      bool   // it was there when the poller first looked
+	iterator   string // of FromLatest: where a reader left off that had no record yet
 	emptied    uint64 // value of Poller.asked before the newest empty answer was requested
 	failures   int    // in a row
 	err        error  // of the last failure
@@ -83,9 +92,11 @@ func NewPoller(cfg PollerConfig, c *Consumer) (*Poller, error) {
 		return nil, configError("Streams", "is required")
 	case cfg.StreamARN == "":
 		return nil, configError("StreamARN", "is required")
-	case !cfg.FromHorizon && cfg.DynamoDB == nil:
+	case cfg.FromHorizon && cfg.FromLatest:
+		return nil, configError("FromHorizon and FromLatest", "exclude each other")
+	case !cfg.alone() && cfg.DynamoDB == nil:
 		return nil, configError("DynamoDB", "is required to keep leases and checkpoints")
-	case !cfg.FromHorizon && cfg.Control == "":
+	case !cfg.alone() && cfg.Control == "":
 		return nil, configError("Control", "is required to keep leases and checkpoints")
 	case cfg.Lease < 0 || cfg.Discover < 0 || cfg.Idle < 0:
 		return nil, configError("Lease, Discover and Idle", "must not be negative")
@@ -103,13 +114,16 @@ func NewPoller(cfg PollerConfig, c *Consumer) (*Poller, error) {
 	p := &Poller{
 		cfg: cfg, consumer: c, shards: make(map[string]*shardState), asks: make(chan struct{}), steps: make(chan struct{}),
 	}
-	if cfg.FromHorizon {
+	if cfg.alone() {
 		p.leases = &memoryLeases{known: make(map[string]progress)}
 	} else {
 		p.leases = &tableLeases{cfg.DynamoDB, cfg.Control, cfg.StreamARN, cfg.Owner, cfg.Lease, cfg.Now}
 	}
 	return p, nil
 }
+
+// alone tells whether the poller reads beside others, with leases in memory only.
+func (c *PollerConfig) alone() bool { return c.FromHorizon || c.FromLatest }
 
 func setDefault[T comparable](to *T, value T) {
 	var zero T
@@ -365,7 +379,7 @@ func (p *Poller) discover(ctx context.Context) error {
 	for _, f := range found {
 		s := p.shards[f.id]
 		if s == nil {
-			s = &shardState{id: f.id, parent: f.parent}
+			s = &shardState{id: f.id, parent: f.parent, first: !p.looked}
 			p.shards[f.id] = s
 		}
 		s.listed = true
@@ -375,7 +389,7 @@ func (p *Poller) discover(ctx context.Context) error {
 			delete(p.shards, id)
 		}
 	}
-	p.described = asked
+	p.described, p.looked = asked, true
 	p.step()
 	return nil
 }
@@ -400,12 +414,16 @@ func (l *pollLoop) startReaders() {
 		r := &shardReader{
 			p: p, state: s, id: s.id, parent: s.parent, orphan: s.parent != "" && p.shards[s.parent] == nil,
 			failed: backoff{most: failurePause}, idle: backoff{most: p.cfg.Idle},
+			latest: p.cfg.FromLatest && s.first, iterator: s.iterator,
 		}
 		l.readers.Go(func() {
 			err := r.read(l.ctx)
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			s.running, s.declined = false, !s.finished
+			if r.latest {
+				s.iterator = r.iterator
+			}
 			p.step()
 			if err != nil && l.ctx.Err() == nil {
 				l.cancel(fmt.Errorf("shard %s: %w", r.id, err))

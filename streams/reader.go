@@ -24,6 +24,7 @@ type shardReader struct {
 	progress progress
 	renewed  time.Time // when the lease was last written
 	iterator string    // "": none, get one
+	latest   bool      // begin at the end of the shard
 	horizon  bool      // what comes after the checkpoint is lost: begin with what is still there
 	ahead    chan page // the next page, on its way; nil: none is
 	failed   backoff
@@ -148,7 +149,9 @@ func (r *shardReader) next(ctx context.Context) error {
 		}
 		if err := r.process(ctx, records); err != nil {
 			r.discard()
-			r.iterator = "" // the rest of the page is read again from the checkpoint
+			if r.progress.checkpoint != "" || !r.latest {
+				r.iterator = "" // the rest of the page is read again from the checkpoint
+			}
 			return err
 		}
 		r.idle.reset()
@@ -228,6 +231,8 @@ func (r *shardReader) seek(ctx context.Context) error {
 	}
 	if r.progress.checkpoint != "" && !r.horizon {
 		in.ShardIteratorType, in.SequenceNumber = streamtypes.ShardIteratorTypeAfterSequenceNumber, &r.progress.checkpoint
+	} else if r.latest && !r.horizon {
+		in.ShardIteratorType = streamtypes.ShardIteratorTypeLatest
 	}
 	out, err := r.p.cfg.Streams.GetShardIterator(ctx, in)
 	if _, trimmed := errors.AsType[*streamtypes.TrimmedDataAccessException](err); trimmed {

@@ -63,13 +63,13 @@ func RebuildItem(item Image, likely bool) (Rebuilt, error) {
 // rebuildCounted reads items whose first write is an event of what they hold then, and a plan, of which every write is.
 func rebuildCounted(c *Change, kind schema.Kind) (rb Rebuilt, err error) {
 	version := int64(1)
-	switch kind {
-	case schema.KindQuota:
+	if kind == schema.KindQuota {
 		var q *schema.Quota
 		if q, err = decodeImage(c, c.New, schema.DecodeQuota, func(q *schema.Quota) schema.Key { return q.Key }); err == nil {
 			version, c.Time = q.Version, q.UpdatedAt
 		}
-	case schema.KindObservation:
+	}
+	if kind == schema.KindObservation {
 		var o *schema.Observation
 		if o, err = decodeImage(c, c.New, schema.DecodeObservation, func(o *schema.Observation) schema.Key { return o.Key }); err == nil {
 			version, c.Time = o.Version, o.UpdatedAt

@@ -166,6 +166,9 @@ func (s *streamServer) iterator(id, kind, after string) (any, string) {
 		return nil, "ResourceNotFoundException"
 	}
 	position := sh.trimmed
+	if kind == "LATEST" {
+		position = len(sh.records)
+	}
 	if kind == "AFTER_SEQUENCE_NUMBER" {
 		position = 1 + slices.IndexFunc(sh.records, func(c Change) bool { return c.Sequence == after })
 		if position == 0 || position < sh.trimmed {
