@@ -73,16 +73,27 @@ build: $(TOOLLEDGER) ## the command line, and a bootstrap for each Lambda functi
 $(TOOLLEDGER):
 	@go build -trimpath -o $@ ./cmd/toolledger
 
-# SAM calls these for the functions of template.yaml, with ARTIFACTS_DIR set to where the bootstrap belongs.
-LAMBDA_BUILD = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) go build -trimpath -tags lambda.norpc -ldflags '-s -w'
+# SAM calls these for the functions of template.yaml, with ARTIFACTS_DIR set to where the bootstrap belongs. It does not say for
+# which processor: LAMBDA_ARCH must be the template's Architecture (arm64, or x86_64, which Go calls amd64). Without the
+# repository's state in it, a binary changes only with its code, and a deployment leaves the functions alone that did not change.
+LAMBDA_BUILD = CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH:x86_64=amd64) \
+	go build -trimpath -buildvcs=false -tags lambda.norpc -ldflags '-s -w' -o "$(ARTIFACTS_DIR)/bootstrap"
 
-.PHONY: build-WriterHttpFunction build-StreamFunction build-SweeperFunction
-build-WriterHttpFunction:
-	$(LAMBDA_BUILD) -o "$(ARTIFACTS_DIR)/bootstrap" ./writers/lambda
+.PHONY: build-WriterHttpFunction build-WriterDirectFunction build-AdminFunction
+build-WriterHttpFunction build-WriterDirectFunction build-AdminFunction:
+	$(LAMBDA_BUILD) ./writers/lambda
+
+.PHONY: build-StreamFunction build-SweeperFunction
 build-StreamFunction:
-	$(LAMBDA_BUILD) -o "$(ARTIFACTS_DIR)/bootstrap" ./streams/lambda
+	$(LAMBDA_BUILD) ./streams/lambda
 build-SweeperFunction:
-	$(LAMBDA_BUILD) -o "$(ARTIFACTS_DIR)/bootstrap" ./sweeper/lambda
+	$(LAMBDA_BUILD) ./sweeper/lambda
+
+.PHONY: build-BedrockFunction build-AgentCoreFunction build-SubscriberFunction
+build-BedrockFunction build-AgentCoreFunction:
+	$(LAMBDA_BUILD) ./examples/tickets
+build-SubscriberFunction:
+	$(LAMBDA_BUILD) ./examples/subscriber
 
 .PHONY: clean
 clean: ## remove what was built; downloads stay
