@@ -42,7 +42,9 @@ func serve(ctx context.Context, door string) error {
 	if err != nil {
 		return err
 	}
-	ledger, err := writers.New(dynamodb.NewFromConfig(cfg), writers.Config{Table: os.Getenv("LEDGER_TABLE")})
+	ledger, err := writers.New(dynamodb.NewFromConfig(cfg), writers.Config{
+		Table: os.Getenv("LEDGER_TABLE"), Control: os.Getenv("LEDGER_CONTROL_TABLE"),
+	})
 	if err != nil {
 		return err
 	}

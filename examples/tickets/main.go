@@ -37,7 +37,9 @@ func start(ctx context.Context, getenv func(string) string) error {
 		return err
 	}
 	db := dynamodb.NewFromConfig(cfg)
-	ledger, err := writers.New(db, writers.Config{Table: cmp.Or(getenv("LEDGER_TABLE"), "toolledger")})
+	ledger, err := writers.New(db, writers.Config{
+		Table: cmp.Or(getenv("LEDGER_TABLE"), "toolledger"), Control: getenv("LEDGER_CONTROL_TABLE"),
+	})
 	if err != nil {
 		return err
 	}
