@@ -98,7 +98,7 @@ func (r *Reservation) Release(ctx context.Context, why string) error {
 // afterRelease decides on the row that a release found instead of its own pending attempt.
 func (r *Reservation) afterRelease(found *schema.Row) (again bool, err error) {
 	switch {
-	case found.RowID != r.RowID || found.Attempt > r.row.Attempt:
+	case found.RowID != r.RowID || found.Attempt != r.row.Attempt: // lower: a number that the row has not come to
 		return false, r.superseded("release", found)
 	case found.State == schema.StateFailed:
 		return false, nil
@@ -236,6 +236,8 @@ func (r *Reservation) superseded(op string, found *schema.Row) *Error {
 		e.Reason = "the call is held for a person to decide; finalize is still accepted"
 	case found.Attempt > r.row.Attempt:
 		e.Reason = "a newer attempt owns the call; stop"
+	case found.Attempt < r.row.Attempt:
+		e.Reason = "the call has had no such attempt; nothing was written"
 	default:
 		e.Reason = "the reservation has been given back; stop, and finalize if the effect happened"
 	}
