@@ -17,6 +17,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v4"
 
@@ -32,12 +33,16 @@ type function = func(context.Context, json.RawMessage) (json.RawMessage, error)
 // doorWorld is one ledger with every door that leads to it. Its DynamoDB fails where a test says so.
 type doorWorld struct {
 	*rig.Rig
-	t       *testing.T
-	in      *faults.Injector
-	tools   *api.Toolset
-	act     func(context.Context, writers.CallInfo, deskArgs) (string, error)
-	http    http.Handler
-	direct  function
+	t      *testing.T
+	in     *faults.Injector
+	tools  *api.Toolset
+	act    func(context.Context, writers.CallInfo, deskArgs) (string, error)
+	http   http.Handler
+	direct function
+	broken struct { // the same doors before a ledger that panics
+		http   http.Handler
+		direct function
+	}
 	schemas map[string]*jsonschema.Resolved
 }
 
@@ -64,16 +69,21 @@ func newDoorWorld(t *testing.T) *doorWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.http, err = api.NewHandler(w.Ledger, api.HandlerConfig{
-		Now: w.Now, MaxBody: 4096,
+	cfg := api.HandlerConfig{
+		Now: w.Now, MaxBody: maxDoorBody,
 		Tenant: func(r *http.Request) (writers.TenantID, error) {
 			return writers.TenantID(r.Header.Get("X-Tenant-Id")), nil
 		},
-	})
-	if err != nil {
+		Admin: func(r *http.Request) bool { return r.Header.Get("X-Tenant-Id") == "acme" },
+	}
+	if w.http, err = api.NewHandler(w.Ledger, cfg); err != nil {
 		t.Fatal(err)
 	}
-	w.direct, w.schemas = api.Direct(w.Ledger), documentSchemas(t)
+	dead := w.Process(panicking{})
+	if w.broken.http, err = api.NewHandler(dead, cfg); err != nil {
+		t.Fatal(err)
+	}
+	w.direct, w.broken.direct, w.schemas = api.Direct(w.Ledger), api.Direct(dead), documentSchemas(t)
 	w.Plan("poor", writers.Plan{Tokens: 9})
 	w.Plan("stopped", writers.Plan{Tokens: 1000})
 	if err := w.Ledger.Tenant("stopped").Suspend(t.Context(), true); err != nil {
@@ -105,7 +115,7 @@ func documentSchemas(t *testing.T) map[string]*jsonschema.Resolved {
 		t.Fatal(err)
 	}
 	out := map[string]*jsonschema.Resolved{}
-	for _, name := range []string{"Answer", "Call", "Problem", "Quota"} {
+	for _, name := range []string{"Answer", "Call", "Problem", "Quota", "Plan"} {
 		var s jsonschema.Schema
 		text := `{"$ref":"#/$defs/` + name + `","$defs":` + strings.ReplaceAll(string(defs), "#/components/schemas/", "#/$defs/") + `}`
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -126,6 +136,10 @@ type doorStep struct {
 	as         string         // name of the answer for later steps
 	advance    time.Duration  // before the request
 	down       bool           // DynamoDB does not answer
+	broken     bool           // the program behind the door panics
+	front      bool           // HTTP only: what direct invocations cannot send, or may not do
+	encoded    bool           // HTTP only: with a Content-Encoding
+	do         func(w *doorWorld, named map[string]obj)
 }
 
 type obj = map[string]any
@@ -198,60 +212,200 @@ var programStory = []doorStep{
 	{op: "get", fields: obj{"session": "s", "key": "c1"}, want: "unavailable", down: true},
 	{op: "finalize", fields: heldAs("big", "big", obj{"result": 1}), want: "unavailable", down: true},
 	{op: "finalize", fields: heldAs("big", "big", obj{"result": 1}), want: "applied"},
+
+	// What the other operations meet of the same codes.
+	{op: "commit", fields: callOf("r6", obj{"scope": "tenant"}), want: "applied", as: "r6"},
+	{op: "reserve", fields: callOf("r6", obj{"scope": "tenant"}), want: "replayed"},
+	{op: "reserve", fields: callOf("r6", obj{"scope": "tenant", "tool": "u"}), want: "key_conflict"},
+	{op: "reserve", fields: callOf("r7", obj{"cursor": "x", "expect_cursor": "none"}), want: "session_moved"},
+	{op: "reserve", fields: callOf("r7", obj{"compensates": "never"}), want: "not_compensable"},
+	{op: "reserve", fields: callOf("r7", obj{"tokens": 5000}), want: "quota_exhausted"},
+	{op: "reserve", tenant: "stopped", fields: callOf("r7", obj{"tokens": 1}), want: "tenant_suspended"},
+	{op: "reserve", tenant: "nobody", fields: callOf("r7", obj{"tokens": 1}), want: "quota_not_provisioned"},
+	{op: "reserve", fields: callOf("r8", obj{"cursor": "y", "expect_cursor": "two"}), want: "reserved", as: "r8"},
+	{op: "commit", fields: callOf("r8"), want: "in_progress"},
+	{op: "commit", fields: callOf("c3", obj{"cursor": "elsewhere"}), want: "applied"},
+	{op: "finalize", fields: heldAs("r8", "r8", obj{"result": 8, "tool": "other"}), want: "key_conflict"},
+	{op: "finalize", fields: heldAs("r8", "r8", obj{"result": 8}), want: "session_moved"},
+	{op: "get", fields: obj{"session": "s", "key": "r8"}, want: "applied"},
+	{op: "reserve", fields: callOf("r9", obj{"lease_seconds": 1, "horizon_seconds": 1}), want: "reserved", as: "r9"},
+	{op: "release", fields: obj{"session": "s", "key": "r9", "row_id": "$r9.row_id", "attempt": 2}, want: "attempt_superseded"},
+	{op: "finalize", fields: obj{"session": "s", "key": "r9", "row_id": "$r9.row_id", "attempt": 2, "result": 1}, want: "attempt_superseded"},
+	{op: "resolve", fields: obj{"session": "s", "key": "r9", "row_id": "$r9.row_id", "attempt": 2, "verdict": "applied"}, want: "attempt_superseded"},
+	{op: "commit", fields: callOf("r9"), want: "outcome_unknown", advance: 5 * time.Minute},
+	{op: "reserve", fields: callOf("ra", obj{"tokens": 2}), want: "reserved", as: "ra"},
+	{
+		op: "finalize", fields: heldAs("ra", "ra", obj{"tool": "t", "args": obj{"a": 1, "b": "x"}, "tokens": 2, "result": 1}), want: "settled_late",
+		do: func(w *doorWorld, _ map[string]obj) { w.forget("ra") },
+	},
+	{op: "finalize", fields: heldAs("ra", "ra", obj{"tool": "t", "args": obj{"a": 1, "b": "x"}, "tokens": 2, "result": 2}), want: "settled_late"},
+
+	// Nobody, nothing there, nothing that can be read: the same for all.
+	{op: "reserve", tenant: "-", fields: callOf("x"), want: "missing_tenant"},
+	{op: "finalize", tenant: "-", fields: rowOf("none"), want: "missing_tenant"},
+	{op: "release", tenant: "-", fields: rowOf("none"), want: "missing_tenant"},
+	{op: "extend", tenant: "-", fields: rowOf("none"), want: "missing_tenant"},
+	{op: "resolve", tenant: "-", fields: rowOf("none", obj{"verdict": "absent"}), want: "missing_tenant"},
+	{op: "get", tenant: "-", fields: obj{"session": "s", "key": "c1"}, want: "missing_tenant"},
+	{op: "calls", tenant: "-", fields: obj{"session": "s"}, want: "missing_tenant"},
+	{op: "quota", tenant: "-", want: "missing_tenant"},
+	{op: "release", fields: rowOf("none"), want: "not_found"},
+	{op: "extend", fields: rowOf("none"), want: "not_found"},
+	{op: "resolve", fields: rowOf("none", obj{"verdict": "absent"}), want: "not_found"},
+	{op: "finalize", fields: rowOf("none", obj{"args": obj{}}), want: "invalid_request"},
+	{op: "release", fields: rowOf("none", obj{"attempt": 0}), want: "invalid_request"},
+	{op: "extend", fields: rowOf("none", obj{"lease_seconds": 1 << 40}), want: "invalid_request"},
+	{op: "resolve", fields: rowOf("none", obj{"verdict": "unknown"}), want: "invalid_request"},
+	{op: "get", fields: obj{"session": "s", "key": "a#b"}, want: "invalid_request"},
+	{op: "calls", fields: obj{"session": "s", "after": "a#b"}, want: "invalid_request"},
+	{op: "quota", tenant: "a#b", want: "invalid_request"},
+	{op: "commit", fields: callOf("x"), want: "unavailable", down: true},
+	{op: "release", fields: rowOf("none"), want: "unavailable", down: true},
+	{op: "extend", fields: rowOf("none"), want: "unavailable", down: true},
+	{op: "resolve", fields: rowOf("none", obj{"verdict": "absent"}), want: "unavailable", down: true},
+	{op: "calls", fields: obj{"session": "s"}, want: "unavailable", down: true},
+	{op: "quota", want: "unavailable", down: true},
+	{op: "commit", fields: callOf("x"), want: "internal_error", broken: true},
+	{op: "reserve", fields: callOf("x"), want: "internal_error", broken: true},
+	{op: "finalize", fields: rowOf("none"), want: "internal_error", broken: true},
+	{op: "release", fields: rowOf("none"), want: "internal_error", broken: true},
+	{op: "extend", fields: rowOf("none"), want: "internal_error", broken: true},
+	{op: "resolve", fields: rowOf("none", obj{"verdict": "absent"}), want: "internal_error", broken: true},
+	{op: "get", fields: obj{"session": "s", "key": "c1"}, want: "internal_error", broken: true},
+	{op: "calls", fields: obj{"session": "s"}, want: "internal_error", broken: true},
+	{op: "quota", want: "internal_error", broken: true},
+
+	// The sizes that each door bounds: HTTP the request, the ledger what it stores.
+	{op: "commit", fields: callOf("large", obj{"result": strings.Repeat("x", 300<<10)}), want: "too_large"},
+	{op: "reserve", fields: callOf("large", obj{"args": obj{"a": strings.Repeat("x", maxDoorBody)}}), want: "too_large", front: true},
+	{op: "reserve", fields: callOf("large"), want: "reserved", as: "large"},
+	{op: "finalize", fields: heldAs("large", "large", obj{"result": strings.Repeat("x", 300<<10)}), want: "too_large"},
+	{op: "resolve", fields: heldAs("large", "large", obj{"verdict": "applied", "result": strings.Repeat("x", 300<<10)}), want: "too_large"},
+	{op: "release", fields: rowOf("none", obj{"reason": strings.Repeat("x", maxDoorBody)}), want: "too_large", front: true},
+	{op: "extend", fields: rowOf(strings.Repeat("x", maxDoorBody)), want: "too_large", front: true},
+	{op: "commit", fields: callOf("x"), want: "unsupported_media_type", front: true, encoded: true},
+	{op: "reserve", fields: callOf("x"), want: "unsupported_media_type", front: true, encoded: true},
+	{op: "finalize", fields: rowOf("none"), want: "unsupported_media_type", front: true, encoded: true},
+	{op: "release", fields: rowOf("none"), want: "unsupported_media_type", front: true, encoded: true},
+	{op: "extend", fields: rowOf("none"), want: "unsupported_media_type", front: true, encoded: true},
+	{op: "resolve", fields: rowOf("none", obj{"verdict": "absent"}), want: "unsupported_media_type", front: true, encoded: true},
+
+	// The administrator's operation has a door of its own.
+	{op: "plan", fields: obj{"tokens": 500}, want: "", front: true},
+	{op: "plan", tenant: "mallory", fields: obj{"tokens": 500}, want: "forbidden", front: true},
+	{op: "plan", fields: obj{"tokens": -1}, want: "invalid_request", front: true},
+	{op: "plan", fields: obj{"tokens": 1, "period": strings.Repeat("x", maxDoorBody)}, want: "too_large", front: true},
+	{op: "plan", fields: obj{"tokens": 1}, want: "unsupported_media_type", front: true, encoded: true},
+	{op: "plan", fields: obj{"tokens": 1}, want: "unavailable", front: true, down: true},
+	{op: "plan", fields: obj{"tokens": 1}, want: "internal_error", front: true, broken: true},
 }
 
-// programCodes are the codes that the doors for programs can answer. write_refused and not_applied need tools of one's own.
-var programCodes = []string{
-	"attempt_superseded", "in_progress", "invalid_request", "key_conflict", "missing_tenant", "not_compensable", "not_found", "outcome_unknown",
-	"quota_exhausted", "quota_not_provisioned", "session_moved", "tenant_suspended", "too_large", "unavailable",
+// maxDoorBody is the largest body that these tests' HTTP door takes.
+const maxDoorBody = 400 << 10
+
+// rowOf are the fields that follow a reservation, of a row that is not there.
+func rowOf(key string, more ...obj) obj {
+	out := obj{"session": "s", "key": key, "row_id": "r", "attempt": 1}
+	for _, m := range more {
+		maps.Copy(out, m)
+	}
+	return out
 }
 
-// TestProgramDoorsAgree: every operation and every code is the same through HTTP and through direct invocation, to the
-// member; and every answer is one that the OpenAPI document describes.
+// forget removes the row of a session key of acme's, as TTL does long after its end.
+func (w *doorWorld) forget(key string) {
+	w.t.Helper()
+	at := map[string]types.AttributeValue{
+		"pk": &types.AttributeValueMemberS{Value: "TENANT#acme#SESSION#s"}, "sk": &types.AttributeValueMemberS{Value: "TOOL#" + key},
+	}
+	if _, err := w.DB.DeleteItem(w.t.Context(), &dynamodb.DeleteItemInput{TableName: &w.Table, Key: at}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// panicking is a DynamoDB whose client was never made: every use of it panics.
+type panicking struct{ writers.DynamoDB }
+
+// TestProgramDoorsAgree: every operation and every code that the document lists for it is the same through HTTP and through
+// direct invocation, to the member; every answer is one that the document describes; and the story has a row for each
+// pair of operation and code, and meets none that is not listed.
 func TestProgramDoorsAgree(t *testing.T) {
 	byHTTP, byEvent := tellStory(t, (*doorWorld).overHTTP), tellStory(t, (*doorWorld).overDirect)
-	seen := map[string]bool{"too_large": true} // where the door bounds the request: see below
+	offered, met := operationCodes(t), map[string]map[string]bool{}
 	for i, s := range programStory {
-		if byHTTP[i] != byEvent[i] {
+		if !s.front && byHTTP[i] != byEvent[i] {
 			t.Errorf("step %d %s: over HTTP\n%s\ndirectly\n%s", i, s.op, byHTTP[i], byEvent[i])
 		}
-		seen[s.want] = true
-	}
-	for _, code := range programCodes {
-		if !seen[code] {
-			t.Errorf("the story does not meet %s", code)
+		if met[s.op] == nil {
+			met[s.op] = map[string]bool{}
+		}
+		var doc struct{ Code string }
+		if err := json.Unmarshal([]byte(byHTTP[i]), &doc); err != nil {
+			t.Fatal(err)
+		}
+		met[s.op][doc.Code] = true
+		if doc.Code != "" && !slices.Contains(offered[s.op], doc.Code) {
+			t.Errorf("step %d: %s answers %s, which the document does not list", i, s.op, doc.Code)
 		}
 	}
-	for _, op := range []string{"commit", "reserve", "finalize", "release", "extend", "resolve", "get", "calls", "quota"} {
-		if !slices.ContainsFunc(programStory, func(s doorStep) bool { return s.op == op }) {
-			t.Errorf("the story does not ask for %s", op)
+	for op, codes := range offered {
+		for _, code := range append(codes, "") {
+			if !met[op][code] && code != "method_not_allowed" {
+				t.Errorf("the story does not ask for %s so that it answers %q", op, code)
+			}
 		}
 	}
-	w := newDoorWorld(t)
-	large := callOf("large", obj{"result": strings.Repeat("x", 300<<10)})
-	if doc := w.overHTTP("commit", "acme", callOf("large", obj{"result": strings.Repeat("x", 5000)})); doc["code"] != "too_large" {
-		t.Errorf("over HTTP: %v", doc["code"])
+}
+
+// operationCodes are the codes that the document lists, by the name of the operation at the direct door.
+func operationCodes(t *testing.T) map[string][]string {
+	t.Helper()
+	var doc struct {
+		Paths map[string]map[string]struct {
+			ID    string   `yaml:"operationId"`
+			Codes []string `yaml:"x-codes"`
+		} `yaml:"paths"`
 	}
-	if doc := w.overDirect("commit", "acme", large); doc["code"] != "too_large" {
-		t.Errorf("directly: %v", doc["code"])
+	if err := yaml.Unmarshal(api.OpenAPI(), &doc); err != nil {
+		t.Fatal(err)
 	}
+	byName := map[string]string{"getCall": "get", "listCalls": "calls", "getQuota": "quota", "putPlan": "plan"}
+	out := map[string][]string{}
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			if len(op.Codes) == 0 {
+				t.Errorf("the document lists no codes of %s %s", method, path)
+			}
+			if path != "/healthz" && path != "/openapi.yaml" { // they refuse another method, and nothing else
+				out[or(byName[op.ID], op.ID)] = op.Codes
+			}
+		}
+	}
+	return out
 }
 
 var randomID = regexp.MustCompile(`[A-Z2-7]{26}`)
 
 // tellStory sends the story through a door and returns every answer, its random ids replaced.
-func tellStory(t *testing.T, ask func(w *doorWorld, op, tenant string, fields obj) obj) []string {
+func tellStory(t *testing.T, ask func(w *doorWorld, s doorStep, tenant string, fields obj) obj) []string {
 	t.Helper()
 	w := newDoorWorld(t)
 	named := map[string]obj{}
 	var all []string
 	for i, s := range programStory {
 		w.Advance(s.advance)
+		if s.do != nil {
+			s.do(w, named)
+		}
 		if s.down {
 			w.in.Set(faults.Every(faults.Try, "", faults.Fail(faults.Broken())))
 		}
-		doc := ask(w, s.op, map[string]string{"": "acme", "-": ""}[s.tenant]+strings.Trim(s.tenant, "-"), filled(named, s.fields))
+		doc := ask(w, s, map[string]string{"": "acme", "-": ""}[s.tenant]+strings.Trim(s.tenant, "-"), filled(named, s.fields))
 		w.in.Set(nil)
+		if doc == nil { // of the front only
+			all = append(all, "")
+			continue
+		}
 		word := doc["outcome"]
 		if doc["code"] != nil {
 			word = doc["code"]
@@ -292,7 +446,7 @@ func filled(named map[string]obj, fields obj) obj {
 // described fails the test unless the document describes the answer.
 func (w *doorWorld) described(op string, doc obj) {
 	w.t.Helper()
-	name := map[string]string{"get": "Call", "quota": "Quota", "calls": ""}
+	name := map[string]string{"get": "Call", "quota": "Quota", "calls": "", "plan": "Plan"}
 	schema, ok := name[op]
 	if !ok {
 		schema = "Answer"
@@ -314,14 +468,14 @@ func (w *doorWorld) described(op string, doc obj) {
 	}
 }
 
-func (w *doorWorld) overHTTP(op, tenant string, fields obj) obj {
+func (w *doorWorld) overHTTP(s doorStep, tenant string, fields obj) obj {
 	w.t.Helper()
-	method, path, body := http.MethodPost, "/v1/"+op, ""
+	method, path, body := http.MethodPost, "/v1/"+s.op, ""
 	query := url.Values{}
 	for name, v := range fields {
 		query.Set(name, fmt.Sprint(v))
 	}
-	switch op {
+	switch s.op {
 	case "get":
 		method, path = http.MethodGet, "/v1/calls?"+query.Encode()
 	case "quota":
@@ -330,6 +484,9 @@ func (w *doorWorld) overHTTP(op, tenant string, fields obj) obj {
 		query.Del("session")
 		method, path = http.MethodGet, fmt.Sprintf("/v1/sessions/%v/calls?%s", fields["session"], query.Encode())
 	default:
+		if s.op == "plan" {
+			method, path = http.MethodPut, "/v1/tenants/globex/plan"
+		}
 		text, err := json.Marshal(fields)
 		if err != nil {
 			w.t.Fatal(err)
@@ -340,8 +497,14 @@ func (w *doorWorld) overHTTP(op, tenant string, fields obj) obj {
 	if tenant != "" {
 		r.Header.Set("X-Tenant-Id", tenant)
 	}
-	rec := httptest.NewRecorder()
-	w.http.ServeHTTP(rec, r)
+	if s.encoded {
+		r.Header.Set("Content-Encoding", "gzip")
+	}
+	rec, door := httptest.NewRecorder(), w.http
+	if s.broken {
+		door = w.broken.http
+	}
+	door.ServeHTTP(rec, r)
 	var doc obj
 	if err := json.Unmarshal(rec.Body.Bytes(), &doc); err != nil {
 		w.t.Fatalf("%s %s: %v: %s", method, path, err, rec.Body)
@@ -349,13 +512,16 @@ func (w *doorWorld) overHTTP(op, tenant string, fields obj) obj {
 	return doc
 }
 
-func (w *doorWorld) overDirect(op, tenant string, fields obj) obj {
+func (w *doorWorld) overDirect(s doorStep, tenant string, fields obj) obj {
 	w.t.Helper()
+	if s.front {
+		return nil
+	}
 	event := maps.Clone(fields)
 	if event == nil {
 		event = obj{}
 	}
-	event["op"] = op
+	event["op"] = s.op
 	if tenant != "" {
 		event["tenant"] = tenant
 	}
@@ -363,7 +529,11 @@ func (w *doorWorld) overDirect(op, tenant string, fields obj) obj {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	raw, err := w.direct(w.t.Context(), text)
+	door := w.direct
+	if s.broken {
+		door = w.broken.direct
+	}
+	raw, err := door(w.t.Context(), text)
 	if u, ok := errors.AsType[*api.UnavailableError](err); ok { // what Step Functions retries, with the answer of HTTP
 		return problemOfUnavailable(w.t, u)
 	}
@@ -380,6 +550,10 @@ func problemOfUnavailable(t *testing.T, u *api.UnavailableError) obj {
 	doc := obj{
 		"type": "urn:problem-type:toolledger:" + u.Code, "title": "The ledger did not answer in time", "status": 503.0, "detail": u.Detail,
 		"code": u.Code, "retry_after_seconds": 1.0,
+	}
+	if u.Code == "internal_error" {
+		doc["title"], doc["status"] = "Internal Server Error", 500.0
+		delete(doc, "retry_after_seconds")
 	}
 	if e, ok := errors.AsType[*writers.Error](u.Err); ok && e.Call.RowID != "" {
 		doc["row_id"], doc["attempt"], doc["deadline"] = e.Call.RowID, float64(e.Call.Attempt), e.Call.Deadline.Format("2006-01-02T15:04:05.000Z")
