@@ -22,6 +22,7 @@ ARGS ?=
 RUN ?= .
 SOAK ?= 10m
 FUZZTIME ?= 30s
+DECODERTIME ?= 60s
 
 ##@ Begin here
 .PHONY: demo
@@ -63,6 +64,10 @@ bench: setup ## measure, print a table and write .local/bench.json
 soak: setup ## long runs: simulations for SOAK=10m, every fuzz target for FUZZTIME=30s
 	TOOLLEDGER_SOAK=$(SOAK) go test -race -count=1 -p 1 -timeout 2h -run 'Soak|Simulation' ./...
 	@tools/fuzz.sh $(FUZZTIME)
+
+.PHONY: fuzz-decoder
+fuzz-decoder: ## fuzz the decoder of stream records (DECODERTIME=60s)
+	go test -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime $(DECODERTIME) ./streams
 
 ##@ Build
 .PHONY: build
