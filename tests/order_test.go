@@ -41,7 +41,7 @@ var order = []rule{
 	{"internal/protocol", []string{"internal/schema", "internal/canon", "internal/jitter"}},
 	{"internal/stack", []string{"internal/schema"}},
 	{"internal/eventcheck", []string{"streams/events", "streams/events/schemas"}},
-	{"internal/ops/...", []string{"metrics", "streams/events", "internal/ops"}},
+	{"internal/ops/...", []string{"metrics", "streams/events/...", "internal/ops"}},
 	{"internal/...", []string{library}},
 	{"writers", []string{library}},
 	{"writers/api", []string{"writers", library}},

@@ -1,6 +1,10 @@
 package ops
 
-import "toolledger/metrics"
+import (
+	"strings"
+
+	"toolledger/metrics"
+)
 
 // What CloudWatch does where an alarm's metric has no data.
 const (
@@ -44,7 +48,8 @@ type Query struct {
 
 // Conditions and mappings of the template.
 const (
-	hasHTTP        = "HasHttpApi"
+	hasHTTP        = "HasHttp"    // the HTTP door
+	hasAPI         = "HasHttpApi" // the API before it and before the admin door
 	ledgerMapping  = "StreamFunctionLedger"
 	controlMapping = "StreamFunctionControl"
 )
@@ -160,9 +165,43 @@ func doorAlarms() []Alarm {
 			{"count", api("Count"), metrics.StatisticSum},
 		},
 		Compare: Above, Threshold: 5, Period: minute, Of: 5, Points: 3, Missing: MissingOK,
-		MissingWhy: "no request, no error; a handful of requests gives no rate", Condition: hasHTTP,
+		MissingWhy: fewRequests, Condition: hasAPI,
 	}
-	return []Alarm{index, errors}
+	list := []Alarm{index, errors}
+	for _, d := range doors {
+		list = append(list, d.errors())
+	}
+	return list
+}
+
+const fewRequests = "no request, no error; a handful of requests gives no rate"
+
+// door is a function that callers invoke, but for the HTTP door, of which the API tells more.
+type door struct {
+	function, condition string
+	name                string // of its alarm
+	title               string
+}
+
+var doors = []door{
+	{"WriterDirectFunction", "HasDirect", "direct-errors", "direct"},
+	{"BedrockFunction", "HasBedrock", "bedrock-errors", "Bedrock"},
+	{"AgentCoreFunction", "HasAgentCore", "agentcore-errors", "AgentCore"},
+	{"AdminFunction", "HasAdmin", "admin-errors", "admin"},
+}
+
+func (d door) errors() Alarm {
+	return Alarm{
+		ID: strings.TrimSuffix(d.function, "Function") + "ErrorsAlarm", Name: d.name, Condition: d.condition,
+		Says: "More than 5 % of the invocations of the " + d.title + " door fail or are throttled.", Page: true,
+		Expression: "IF(FILL(count, 0) + FILL(throttled, 0) >= 20, 100 * (FILL(bad, 0) + FILL(throttled, 0)) / (FILL(count, 0) + FILL(throttled, 0)), 0)",
+		Queries: []Query{
+			{"bad", function("Errors", d.function), metrics.StatisticSum},
+			{"throttled", function("Throttles", d.function), metrics.StatisticSum},
+			{"count", function("Invocations", d.function), metrics.StatisticSum},
+		},
+		Compare: Above, Threshold: 5, Period: minute, Of: 5, Points: 3, Missing: MissingOK, MissingWhy: fewRequests,
+	}
 }
 
 // noticeAlarms are read in office hours: nothing is lost by that.
@@ -176,6 +215,9 @@ func noticeAlarms() []Alarm {
 	stream = repeated(stream, 3)
 	dlq := event("SweepFailuresQueueAlarm", "failure-queue", "", "Invocations of the sweeper ended in the queue of failures.", false)
 	dlq.Metric, dlq.Stat, dlq.MissingWhy = queue("SweepFailures"), metrics.StatisticMax, "a queue that is empty and unused reports nothing"
+	undelivered := event("EventDeadLettersAlarm", "event-dead-letters", "",
+		"EventBridge could not deliver events to a subscriber and left them in the queue of dead letters.", false)
+	undelivered.Metric, undelivered.Stat, undelivered.MissingWhy = queue("EventDeadLetters"), metrics.StatisticMax, dlq.MissingWhy
 	lost := event("MetricsLostAlarm", "metrics-lost", "", "Points of metrics were dropped or may have been: sums are too low.", false)
 	lost.Metric, lost.Stat = Metric{}, ""
 	lost.Expression = "FILL(dropped, 0) + FILL(uncertain, 0)"
@@ -197,7 +239,7 @@ func noticeAlarms() []Alarm {
 			"Calls fail on transaction conflicts after all retries: a tenant is too hot for its shards.", false), 10),
 		repeated(event("KeyConflictsAlarm", "key-conflicts", metrics.KeyConflicts,
 			"Callers use one key for different actions.", false), 20),
-		stream, dlq, lost,
+		stream, dlq, undelivered, lost,
 	}
 }
 

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"strings"
 
 	"toolledger/metrics"
 )
@@ -192,14 +193,21 @@ func trailPanels() []panel {
 			Entry{Metric: function("Errors", "SweeperFunction"), Label: "Sweeper errors", Color: colorWarn},
 			Entry{Metric: function("Throttles", "StreamFunction"), Label: "Stream throttled", Color: colorMuted},
 			Entry{Metric: function("Errors", "WriterHttpFunction"), Label: "HTTP door errors", Color: colorOther, Condition: hasHTTP},
-			Entry{Metric: api("5xx"), Label: "HTTP 5xx", Color: colorInfo, Condition: hasHTTP}),
+			Entry{Metric: api("5xx"), Label: "HTTP 5xx", Color: colorInfo, Condition: hasAPI},
+			doorErrors(0, "#8c564b"), doorErrors(1, "#e377c2"), doorErrors(2, "#bcbd22"), doorErrors(3, "#17becf")),
 		graph("Audit trail", "Records keep flowing; whatever is set aside waits for a redrive", "stream-failures",
 			count(metrics.RecordsProcessed, "Records processed", colorGood),
 			Entry{Metric: mapping("OnFailureDestinationDeliveredEventCount", ledgerMapping), Label: "Set aside", Color: colorBad},
 			Entry{Metric: queue("SweepFailures"), Label: "Failed sweeps queued", Color: colorWarn, Stat: metrics.StatisticMax},
+			Entry{Metric: queue("EventDeadLetters"), Label: "Dead letters", Color: colorInfo, Stat: metrics.StatisticMax},
 			count(metrics.MetricsDropped, "Points dropped", colorOther),
 			count(metrics.MetricsUncertain, "Points uncertain", colorMuted)),
 	}
+}
+
+func doorErrors(i int, color string) Entry {
+	d := doors[i]
+	return Entry{Metric: function("Errors", d.function), Label: strings.ToUpper(d.title[:1]) + d.title[1:] + " door errors", Color: color, Condition: d.condition}
 }
 
 func tenantPanels() []panel {
@@ -229,7 +237,7 @@ func costPanels() []panel {
 			Metric: Metric{nsDynamoDB, "SuccessfulRequestLatency", []Dimension{{"TableName", "${LedgerTable}"}, {"Operation", "TransactWriteItems"}}},
 			Label:  "Transactions, ms", Color: colorInfo,
 		},
-		Entry{Metric: api("Latency"), Label: "HTTP door, ms", Color: colorGood, Condition: hasHTTP})
+		Entry{Metric: api("Latency"), Label: "HTTP door, ms", Color: colorGood, Condition: hasAPI})
 	latency.stat, latency.left = "p99", "milliseconds"
 	return []panel{units, time, latency}
 }

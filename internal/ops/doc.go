@@ -8,3 +8,5 @@
 // code emits, or one of the list of AWS's own metrics in this package; [Check] refuses anything else, and with it alarms
 // that could never go off.
 package ops
+
+//go:generate go run ./gen ../../template.yaml

@@ -204,5 +204,12 @@ func Generate(template string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return Replace(template, RegionAlarms, alarms)
+	published, err := SchemasYAML()
+	if err != nil {
+		return "", err
+	}
+	if template, err = Replace(template, RegionAlarms, alarms); err != nil {
+		return "", err
+	}
+	return Replace(template, RegionSchemas, published)
 }
