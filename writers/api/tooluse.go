@@ -167,6 +167,8 @@ func advice(err error) string {
 		return "Not done: there is nothing to undo, or it was undone already. Nothing was done. Tell the user."
 	case writers.ErrWriteRefused:
 		return "Not done: it conflicts with what is stored. Nothing was done. Look before you call again."
+	case writers.ErrNotFound: // of a tool that reads the ledger itself: Do never answers it
+		return "Not done: there is no such call. Nothing was done. Look at what there is before you call again."
 	case writers.ErrSessionMoved:
 		return "Not done: the session has moved on. Nothing was done. Look at its present state before you call again."
 	default: // also what is not a refusal: a cancelled context, an AWS error
