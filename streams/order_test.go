@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -76,6 +77,44 @@ func life(t *rapid.T, call string) []Change {
 			}
 		}
 	}
+	if row.Terminal() && rapid.Bool().Draw(t, "gone") {
+		gone := changeOf(row, nil)
+		gone.TTL = true
+		changes = append(changes, gone)
+	}
+	return changes
+}
+
+// quotaLife draws a history of the tenant's quota item.
+func quotaLife(t *rapid.T) []Change {
+	var changes []Change
+	var was Image
+	q := quotaItem(100, 100)
+	q.Version = 0
+	for range rapid.IntRange(1, 6).Draw(t, "debits") {
+		q.Version++
+		if was != nil {
+			q.Remaining = int64(rapid.IntRange(-20, 100).Draw(t, "remaining"))
+			q.Granted = int64(rapid.SampledFrom([]int{100, 200}).Draw(t, "granted"))
+		}
+		is := ImageOf(q.Item())
+		changes = append(changes, itemChange(q.Key, was, is))
+		was = is
+	}
+	return changes
+}
+
+// observationLife draws a history of the counters of one call.
+func observationLife(t *rapid.T) []Change {
+	var changes []Change
+	var was Image
+	n := int64(0)
+	for range rapid.IntRange(1, 4).Draw(t, "observed") {
+		n += int64(rapid.IntRange(1, 3).Draw(t, "more"))
+		is := observationItem(n)
+		changes = append(changes, itemChange(schema.ObservationKey(pendingRow().Key), was, is))
+		was = is
+	}
 	return changes
 }
 
@@ -106,57 +145,81 @@ func interleave(seed uint64, lives [][]Change, renumber bool) []Change {
 	return merged
 }
 
-// The audit is a function of the table: for any lawful histories, any interleaving that keeps the order of each item, any
-// batching, any redelivery and any point of failure gives the same set of events, and totals equal to it where nothing is
-// delivered again after it succeeded. No lawful step is taken for tampering on the way.
+// The audit is a function of the table: for 1,000 random lawful histories, any interleaving that keeps the order of each
+// item, any batching, any redelivery and any point of failure gives the same set of events, and totals equal to it where
+// nothing is delivered again after it succeeded. No lawful step is taken for tampering on the way.
 func TestOrderFree(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		lives := make([][]Change, rapid.IntRange(1, 5).Draw(t, "rows"))
-		for i := range lives {
-			lives[i] = life(t, fmt.Sprintf("call-%d", i))
+	histories := 0
+	for i := range 10 { // rapid checks a hundred at a time
+		if !t.Run(fmt.Sprint("hundred ", i), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { histories++; orderFree(t) })
+		}) {
+			return
 		}
-		var want []string
-		total := map[string]float64{}
-		for _, changes := range lives {
-			for _, c := range changes {
-				evs, data, err := derived(t, c)
-				if err != nil || slices.Contains(typesOf(evs), "LedgerRowTampered") {
-					t.Fatalf("got %v, %v: %+v", typesOf(evs), err, evs)
-				}
-				want = append(want, idsOf(evs)...)
-				for _, d := range data {
-					total[d.Name] += d.Value
-				}
+	}
+	if histories < 1000 {
+		t.Errorf("%d histories", histories)
+	}
+}
+
+func orderFree(t *rapid.T) {
+	lives := make([][]Change, rapid.IntRange(1, 5).Draw(t, "rows"))
+	for i := range lives {
+		lives[i] = life(t, fmt.Sprintf("call-%d", i))
+	}
+	lives = append(lives, quotaLife(t), observationLife(t))
+	want, total := told(t, lives)
+	for range 2 {
+		changes := interleave(rapid.Uint64().Draw(t, "order"), lives, true)
+		out, count := &Collector{}, &sums{}
+		c := &Consumer{ConsumerConfig{Publisher: valid(t, flaky(t, out)), Metrics: count, Margin: 1, Now: fixedNow, Logger: silent}}
+		consume(t, c, changes)
+		if got := idsOf(out.Events()); !slices.Equal(got, want) {
+			t.Fatalf("%d events, want %d", len(got), len(want))
+		}
+		delete(count.total, metrics.RecordsProcessed)
+		if !maps.Equal(count.total, total) {
+			t.Fatalf("counted %v, want %v", count.total, total)
+		}
+		// Delivered again after all of it succeeded, the events are the same; only metrics may count again.
+		consume(t, c, changes[rapid.IntRange(0, len(changes)-1).Draw(t, "again"):])
+		if got := idsOf(out.Events()); !slices.Equal(got, want) {
+			t.Fatalf("redelivery: %d events, want %d", len(got), len(want))
+		}
+	}
+}
+
+// told are the ids of all events of lawful histories, each row for itself, and the sums of their metrics.
+func told(t *rapid.T, lives [][]Change) (ids []string, total map[string]float64) {
+	total = map[string]float64{}
+	for _, changes := range lives {
+		for _, c := range changes {
+			evs, data, err := derived(t, c)
+			if err != nil || slices.Contains(typesOf(evs), "LedgerRowTampered") {
+				t.Fatalf("got %v, %v: %+v", typesOf(evs), err, evs)
+			}
+			ids = append(ids, idsOf(evs)...)
+			for _, d := range data {
+				total[d.Name] += d.Value
 			}
 		}
-		slices.Sort(want)
-		if len(slices.Compact(slices.Clone(want))) != len(want) {
-			t.Fatal("two events share an id")
+	}
+	slices.Sort(ids)
+	if len(slices.Compact(slices.Clone(ids))) != len(ids) {
+		t.Fatal("two events share an id")
+	}
+	return ids, total
+}
+
+// flaky publishes to out, and fails at any point: more than it reports may be out then.
+func flaky(t *rapid.T, out *Collector) Publisher {
+	return PublisherFunc(func(ctx context.Context, evs []events.Event) (int, error) {
+		n := rapid.IntRange(0, 2*len(evs)).Draw(t, "room") // beyond all: no failure
+		if n >= len(evs) {
+			return out.Publish(ctx, evs)
 		}
-		for range 2 {
-			changes := interleave(rapid.Uint64().Draw(t, "order"), lives, true)
-			out, count := &Collector{}, &sums{}
-			flaky := PublisherFunc(func(ctx context.Context, evs []events.Event) (int, error) {
-				n := rapid.IntRange(0, 2*len(evs)).Draw(t, "room") // beyond all: no failure
-				if n >= len(evs) {
-					return out.Publish(ctx, evs)
-				}
-				// More than what is reported may be out.
-				_, _ = out.Publish(ctx, evs[:rapid.IntRange(n, len(evs)).Draw(t, "beyond")])
-				return n, errors.New("scripted")
-			})
-			c := &Consumer{ConsumerConfig{Publisher: valid(t, flaky), Metrics: count, Margin: 1, Now: fixedNow, Logger: silent}}
-			consume(t, c, changes)
-			if got := idsOf(out.Events()); !slices.Equal(got, want) {
-				t.Fatalf("%d events, want %d", len(got), len(want))
-			}
-			delete(count.total, metrics.RecordsProcessed)
-			for name := range total {
-				if count.total[name] != total[name] {
-					t.Fatalf("%s: %v, want %v", name, count.total[name], total[name])
-				}
-			}
-		}
+		_, _ = out.Publish(ctx, evs[:rapid.IntRange(n, len(evs)).Draw(t, "beyond")])
+		return n, errors.New("scripted")
 	})
 }
 
