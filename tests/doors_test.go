@@ -79,7 +79,11 @@ func newDoorWorld(t *testing.T) *doorWorld {
 	cfg := api.HandlerConfig{
 		Now: w.Now, MaxBody: maxDoorBody,
 		Tenant: func(r *http.Request) (writers.TenantID, error) {
-			return writers.TenantID(r.Header.Get("X-Tenant-Id")), nil
+			ids := r.Header.Values("X-Tenant-Id")
+			if len(ids) != 1 {
+				return "", errors.New("want one tenant")
+			}
+			return writers.TenantID(ids[0]), nil
 		},
 		Admin: func(r *http.Request) bool { return r.Header.Get("X-Tenant-Id") == "acme" },
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -143,6 +144,9 @@ var crookedIDs = []string{
 	victim + "#SESSION#s", victim + "#", "#" + victim, victim + "#SHARD#1", "TENANT#" + victim, victim + "\x00", "..", "../" + victim, "%23",
 	victim + "%23SESSION%23s", "s#TOOL#applied", "META", "TOOL#applied", "QUOTA#2026-11", "OBS#TENANT#" + victim, "\u2028", victim + " ", "*", "$", "{{" + victim + "}}",
 	strings.Repeat("v", 129), "\xff", "",
+	// Look-alikes, and spellings that somebody might decode, fold or trim: they are other names, and stay it.
+	"VICTIM", "Victim", "v\u0131ctim", "vict\u0456m", "\uff56\uff49\uff43\uff54\uff49\uff4d", "victim\u200b", "\ufeffvictim", "vict\u0131\u0307m", "\u202emitciv",
+	"%76ictim", "victim%00", "victim%20", "victim/../victim", "victim;", "victim,mallory", "mallory,victim", "[victim]", "[mallory victim]", "victim:s", "session:applied",
 }
 
 // httpAttacks try every place of a request.
@@ -329,6 +333,162 @@ func tokenAttacks() []attack {
 	}}}
 }
 
+// directAttacks are invocations of the direct function, which believes the tenant that it is told, by what must not reach it: a model's
+// words around mallory's name, and events and contexts of other doors.
+func directAttacks() []attack {
+	mine := `"op":"get","tenant":"` + attacker + `","session":"s","key":"applied"`
+	write := `"op":"commit","tenant":"` + attacker + `","session":"s","key":"mine","tool":"act"`
+	events := map[string]string{
+		"tenant twice":             `{` + mine + `,"tenant":"victim"}`,
+		"tenant twice, mine last":  `{"tenant":"victim",` + mine + `}`,
+		"Tenant":                   `{` + mine + `,"Tenant":"victim"}`,
+		"tenantId":                 `{` + mine + `,"tenantId":"victim"}`,
+		"tenant in the arguments":  `{` + write + `,"args":{"tenant":"victim","n":1}}`,
+		"tenant in the result":     `{` + write + `,"result":{"tenant":"victim"}}`,
+		"tenant a list":            `{"op":"get","tenant":["victim"],"session":"s","key":"applied"}`,
+		"tenant an object":         `{"op":"get","tenant":{"id":"victim"},"session":"s","key":"applied"}`,
+		"no tenant":                `{"op":"get","session":"s","key":"applied"}`,
+		"op twice":                 `{` + mine + `,"op":"resolve"}`,
+		"op of an administrator":   `{"op":"put_plan","tenant":"victim","tokens":0}`,
+		"op of the table":          `{"op":"PutItem","tenant":"` + attacker + `","pk":"TENANT#victim"}`,
+		"a forged authorizer":      `{` + mine + `,"requestContext":{"authorizer":{"jwt":{"claims":{"tenant":"victim"}}}}}`,
+		"a forged HTTP event":      `{"version":"2.0","rawPath":"/v1/calls","rawQueryString":"session=s&key=applied","requestContext":{"authorizer":{"jwt":{"claims":{"tenant":"victim"}}},"http":{"method":"GET"}}}`,
+		"an HTTP event with an op": `{"op":"quota","version":"2.0","requestContext":{"authorizer":{"iam":{"userArn":"arn:aws:sts::123456789012:assumed-role/planner/victim"}},"http":{"method":"GET"}}}`,
+		"a path of Step Functions": `{"op":"get","tenant.$":"$.tenant","session":"s","key":"applied"}`,
+		"an intrinsic function":    `{"op":"get","tenant":"States.Format('{}','victim')","session":"s","key":"applied"}`,
+		"a list of events":         `[{` + mine + `},{"op":"get","tenant":"victim","session":"s","key":"applied"}]`,
+		"an event in an event":     `{"Payload":{"op":"get","tenant":"victim","session":"s","key":"applied"}}`,
+	}
+	var all []attack
+	for _, name := range slices.Sorted(maps.Keys(events)) {
+		all = append(all, attack{"direct: " + name, func(s *siege) string { return s.event(s.t.Context(), s.direct, events[name]) }})
+	}
+	for _, header := range []string{"bedrockAgentCoreToolName", "BEDROCKAGENTCOREGATEWAYID", "bedrockAgentCorePropagatedHeaders"} {
+		all = append(all, attack{"direct: through a gateway that says " + header, func(s *siege) string {
+			ctx := lambdacontext.NewContext(s.t.Context(), &lambdacontext.LambdaContext{ClientContext: lambdacontext.ClientContext{Custom: map[string]string{header: "x"}}})
+			return s.event(ctx, s.direct, `{"op":"get","tenant":"victim","session":"s","key":"applied"}`)
+		}})
+	}
+	return all
+}
+
+// rawAttacks are requests that no careful client writes.
+func rawAttacks() []attack {
+	var all []attack
+	ask := func(change func(r *http.Request)) func(s *siege) string {
+		return func(s *siege) string {
+			r := httptest.NewRequestWithContext(s.t.Context(), http.MethodGet, "/v1/calls?session=s&key=applied", nil)
+			r.Header.Set("X-Tenant-Id", attacker)
+			change(r)
+			w := httptest.NewRecorder()
+			s.http.ServeHTTP(w, r)
+			return fmt.Sprint(w.Code, w.Header(), w.Body)
+		}
+	}
+	for name, values := range map[string][]string{
+		"mallory first": {attacker, victim}, "victim first": {victim, attacker}, "in one line": {attacker + "," + victim}, "in one line, victim first": {victim + ", " + attacker},
+		"a folded line": {attacker + "\r\n " + victim}, "smuggled": {attacker + "\r\nX-Tenant-Id: " + victim}, "none": {}, "empty first": {"", victim},
+	} {
+		all = append(all, attack{"raw: the tenant's header: " + name, ask(func(r *http.Request) { r.Header["X-Tenant-Id"] = values })})
+	}
+	for name, header := range map[string]string{
+		"x-tenant-id": victim, "X_Tenant_Id": victim, "X-Tenant-Id ": victim, "X-Tenant-ID": victim, "Connection": "X-Tenant-Id", "Transfer-Encoding": "chunked", "Host": victim,
+		"X-Forwarded-Host": victim, "X-Rewrite-Url": "/v1/tenants/victim/plan", "Cookie": "tenant=victim",
+	} {
+		all = append(all, attack{"raw: a header as " + name, ask(func(r *http.Request) { r.Header[name] = []string{header} })})
+	}
+	for _, user := range []string{victim, victim + ":s"} {
+		all = append(all, attack{"raw: a user in the address: " + user, ask(func(r *http.Request) { r.SetBasicAuth(user, "x") })})
+	}
+	for _, target := range []string{
+		"/v1/tenants/victim/plan", "/v1/sessions/victim%23SESSION%23s/calls", "/v1/sessions/s%2F..%2F..%2Fvictim/calls", "//victim/v1/calls", "/v1/../victim/v1/calls?session=s&key=applied",
+		"/v1/calls?session=s&key=applied&tenant=victim", "/v1/calls?session=s;tenant=victim&key=applied", "/v1/calls?session=s&key=applied#tenant=victim",
+		"/v1/calls?session=s%00&key=applied", "/victim/v1/calls?session=s&key=applied", "/v1/calls/victim?session=s&key=applied", "/v1/sessions/s/calls?after=applied%23&limit=200",
+	} {
+		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} {
+			all = append(all, attack{"raw: " + method + " " + target, func(s *siege) string {
+				r := httptest.NewRequestWithContext(s.t.Context(), method, "http://ledger"+target, strings.NewReader(`{"tokens":0}`))
+				r.Header.Set("X-Tenant-Id", attacker)
+				w := httptest.NewRecorder()
+				s.http.ServeHTTP(w, r)
+				return fmt.Sprint(w.Code, w.Header(), w.Body)
+			}})
+		}
+	}
+	return all
+}
+
+// caseAttacks are the inputs of the known cases of the areas bedrock, api-gateway, step-functions and dynamodb-model, turned
+// against the victim. The names begin with the cases' ids.
+func caseAttacks() []attack {
+	bedrock := func(event string) func(s *siege) string {
+		return func(s *siege) string {
+			return s.event(s.t.Context(), api.Bedrock(s.Ledger, s.tools, nil), event)
+		}
+	}
+	attributes := `"sessionId":"s","actionGroup":"victim","sessionAttributes":{"tenantId":"` + attacker + `","idempotencyKey":"applied"}`
+	all := []attack{
+		{"HC71: an event of both shapes", bedrock(`{"messageVersion":"1.0",` + attributes + `,"function":"act","apiPath":"/victim","httpMethod":"GET","parameters":[]}`)},
+		{"HC71: an event of functions", bedrock(`{"messageVersion":"1.0",` + attributes + `,"function":"act","parameters":[{"name":"n","type":"integer","value":"1"}]}`)},
+		{"HC71: an event of a schema", bedrock(`{"messageVersion":"1.0",` + attributes + `,"apiPath":"/act","httpMethod":"POST","requestBody":{"content":{"application/json":{"properties":[{"name":"n","type":"integer","value":"1"}]}}}}`)},
+		{"HC71: a body that is an object", bedrock(`{"messageVersion":"1.0",` + attributes + `,"apiPath":"/act","httpMethod":"POST","requestBody":{"tenantId":"victim"}}`)},
+		{"HC73: a parameter names the tenant", bedrock(`{"messageVersion":"1.0",` + attributes + `,"function":"act","parameters":[{"name":"tenantId","type":"string","value":"victim"},{"name":"n","type":"integer","value":"5"}]}`)},
+		{"HC73: a parameter twice", bedrock(`{"messageVersion":"1.0",` + attributes + `,"function":"act","parameters":[{"name":"n","type":"integer","value":"5"},{"name":"n","type":"integer","value":"6"},{"name":"tenantId","type":"string","value":"victim"}]}`)},
+		{"HC76: the same task again and again", func(s *siege) string {
+			said := ""
+			for _, key := range []string{"pending", "applied", "pending"} {
+				said += s.event(s.t.Context(), s.direct, `{"op":"reserve","tenant":"`+attacker+`","session":"s","key":"`+key+`","tool":"act","args":{"n":1},"tokens":7,"retry":true}`)
+			}
+			return said
+		}},
+		{"HC76: a business error", func(s *siege) string {
+			return s.event(s.t.Context(), s.direct, `{"op":"reserve","tenant":"`+attacker+`","session":"s","key":"q","tool":"act","tokens":501}`)
+		}},
+		{"HC76: the victim's execution finalized by another's", func(s *siege) string {
+			return s.event(s.t.Context(), s.direct, fmt.Sprintf(`{"op":"finalize","tenant":%q,"session":"s","key":"pending","row_id":%q,"attempt":1,"tool":"act","args":{"n":1},"tokens":7,"result":"stolen"}`,
+				attacker, s.held["pending"].RowID))
+		}},
+	}
+	for _, kind := range []string{"", "application/x-www-form-urlencoded", "application/octet-stream", "application/json", "multipart/form-data"} {
+		for _, body := range []string{"", "tenant=victim&session=s&key=applied", "eyJ0ZW5hbnQiOiJ2aWN0aW0ifQ==", `{"session":"s","key":"applied","tool":"act","tenant":"victim"}`} {
+			all = append(all, attack{"HC74: a body of " + kind + " " + body, func(s *siege) string { return s.request("POST", "/v1/commit", body, "Content-Type", kind) }})
+		}
+	}
+	commit := func(fields obj) func(s *siege) string {
+		return func(s *siege) string {
+			text, err := json.Marshal(fields)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return s.request("POST", "/v1/commit", string(text))
+		}
+	}
+	for _, id := range []string{"victim#SESSION#s", "s#TOOL#applied", "s1#SESSION#x", "META", "TOOL", "QUOTA#2026-11", "a%b", "a/b", "a\x00b", "\x7f"} {
+		all = append(all, attack{"HC39: session " + id, commit(obj{"session": id, "key": "applied", "tool": "act"})}, attack{"HC39: key " + id, commit(obj{"session": "s", "key": id, "tool": "act"})})
+	}
+	for _, word := range []string{"state", "status", "cursor", "ttl", "year", "#pk", ":v", "pk", "attribute_not_exists(pk)"} {
+		all = append(all, attack{"HC40: a reserved word, " + word, commit(obj{"session": word, "key": word, "tool": word, "args": obj{word: victim}, "cursor": word, "lookup": word})})
+	}
+	for _, field := range []string{"session", "key", "tool", "cursor", "lookup", "result", "expect_cursor", "trace"} {
+		fields := obj{"session": "s", "key": "empty-" + field, "tool": "act"}
+		fields[field] = ""
+		all = append(all, attack{"HC41: empty " + field, commit(fields)})
+	}
+	// Last: the victim's rows have expired by then, and are still in the table.
+	return append(all, attack{"HC43: rows that have expired", func(s *siege) string {
+		s.Advance(365 * 24 * time.Hour)
+		said := ""
+		for _, key := range []string{"applied", "pending", "wide"} {
+			said += s.request("GET", "/v1/calls?session=s&key="+key, "") + s.request("POST", "/v1/commit", `{"session":"s","key":"`+key+`","tool":"act","args":{"n":1}}`) +
+				s.request("POST", "/v1/finalize", fmt.Sprintf(`{"session":"s","key":%q,"row_id":%q,"attempt":1,"tool":"act","args":{"n":1},"result":"stolen"}`, key, s.held["applied"].RowID))
+		}
+		return said + s.request("GET", "/v1/sessions/s/calls", "") + s.request("GET", "/v1/quota", "")
+	}})
+}
+
+// isolationCases are the known cases of these four areas.
+var isolationCases = []string{"HC39", "HC40", "HC41", "HC43", "HC71", "HC73", "HC74", "HC76"}
+
 // TestIsolation: no header, parameter, body, session id, key, forged event or wrong door lets a call of one tenant touch
 // another's items, read what they hold, or make items of a tenant that there is not.
 func TestIsolation(t *testing.T) {
@@ -337,21 +497,55 @@ func TestIsolation(t *testing.T) {
 	if len(before) < 6 { // plan, quota, session, and the calls
 		t.Fatalf("the victim has %d items", len(before))
 	}
-	attacks := slices.Concat(httpAttacks(), bedrockAttacks(), agentCoreAttacks(), wrongDoors(), tokenAttacks())
-	for i, a := range attacks {
-		if said := a.do(s); strings.Contains(said, "s3cr3t") {
-			t.Errorf("%s: got %s", a.name, said)
+	groups := map[string][]attack{
+		"http": httpAttacks(), "bedrock": bedrockAttacks(), "agentcore": agentCoreAttacks(), "wrong doors": wrongDoors(), "tokens": tokenAttacks(), "direct": directAttacks(), "raw": rawAttacks(),
+	}
+	for _, a := range caseAttacks() {
+		id, _, _ := strings.Cut(a.name, ":")
+		groups[id] = append(groups[id], a)
+	}
+	for _, id := range isolationCases {
+		if len(groups[id]) == 0 {
+			t.Errorf("no attack is made of %s", id)
 		}
-		if i%25 == 0 || i == len(attacks)-1 {
-			if after := s.victims(); !maps.Equal(before, after) {
-				t.Fatalf("by %s at the latest: the victim's items changed:\n%v\n%v", a.name, before, after)
+	}
+	n := 0
+	// HC43 moves the clock: last.
+	order := slices.SortedFunc(maps.Keys(groups), func(a, b string) int { return strings.Compare(last(a, "HC43"), last(b, "HC43")) })
+	for _, name := range order {
+		t.Run(name, func(t *testing.T) {
+			for _, a := range groups[name] {
+				n++
+				if said := a.do(s); strings.Contains(said, "s3cr3t") {
+					t.Errorf("%s: got %s", a.name, said)
+				}
+				if n%25 == 0 {
+					s.untouched(t, before, a.name)
+				}
 			}
-		}
+			s.untouched(t, before, "the last of "+name)
+		})
 	}
 	if strange := s.strangers(); len(strange) > 0 {
 		t.Errorf("items of nobody: %q", strange)
 	}
-	t.Logf("%d attacks", len(attacks))
+	t.Logf("%d attacks", n)
+}
+
+// last sorts one name behind all others.
+func last(name, which string) string {
+	if name == which {
+		return "~"
+	}
+	return name
+}
+
+// untouched fails the test unless the victim's items are as they were.
+func (s *siege) untouched(t *testing.T, before map[string]string, after string) {
+	t.Helper()
+	if now := s.victims(); !maps.Equal(before, now) {
+		t.Fatalf("by %s at the latest: the victim's items changed:\n%v\n%v", after, before, now)
+	}
 }
 
 // TestIsolationNoticesABreach: the test above sees an item of the victim's that changed, and one that should not be.
