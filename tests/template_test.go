@@ -121,3 +121,82 @@ func TestTemplateBuild(t *testing.T) {
 		}
 	}
 }
+
+const (
+	deployDoc       = "../docs/deploy.md"
+	parametersBegin = "<!-- parameters:begin (go test ./tests -run TestDeployParameters -update) -->\n"
+	parametersEnd   = "<!-- parameters:end -->"
+)
+
+// TestTemplateGroups: every parameter has a place on the page on which the console asks for them.
+func TestTemplateGroups(t *testing.T) {
+	text, err := os.ReadFile("../template.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, _, _ := strings.Cut(string(text), "ParameterLabels:")
+	for _, name := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(parametersTable(t, string(text)), -1) {
+		if !regexp.MustCompile(`\b` + name[1] + `\b`).MatchString(groups) {
+			t.Errorf("parameter %s is in no group of AWS::CloudFormation::Interface", name[1])
+		}
+	}
+}
+
+// TestDeployParameters: the document of the deployment says what each parameter of the template does, as the template says it.
+func TestDeployParameters(t *testing.T) {
+	template, err := os.ReadFile("../template.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(deployDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), parametersBegin)
+	_, after, ok2 := strings.Cut(rest, parametersEnd)
+	if !ok || !ok2 {
+		t.Fatal("docs/deploy.md has no place for the table of parameters")
+	}
+	want := before + parametersBegin + parametersTable(t, string(template)) + parametersEnd + after
+	if want == string(text) {
+		return
+	}
+	if !*update {
+		t.Fatal("the table of parameters in docs/deploy.md is not that of template.yaml; run this test with -update")
+	}
+	if err := os.WriteFile(deployDoc, []byte(want), 0o644); err != nil { //nolint:gosec // a document that everybody reads
+		t.Fatal(err)
+	}
+}
+
+func parametersTable(t *testing.T, template string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(template, "\nParameters:\n")
+	section := rest[:max(0, regexp.MustCompile(`(?m)^\w`).FindStringIndex(rest + "\nend")[0])]
+	entries := regexp.MustCompile(`(?m)^  (\w+):\n((?:    .*\n)+)`).FindAllStringSubmatch(section, -1)
+	if len(entries) < 20 {
+		t.Fatalf("found %d parameters: has the template another form?", len(entries))
+	}
+	var b strings.Builder
+	b.WriteString("| parameter | default | values | what it does |\n| --- | --- | --- | --- |\n")
+	for _, e := range entries {
+		field := func(name string) string {
+			m := regexp.MustCompile(`(?m)^    ` + name + `: (.*)$`).FindStringSubmatch(e[2])
+			if m == nil {
+				return ""
+			}
+			return strings.Trim(m[1], `"[]`)
+		}
+		values := strings.ReplaceAll(field("AllowedValues"), `"`, "")
+		if low, high := field("MinValue"), field("MaxValue"); low != "" && high != "" {
+			values = low + " to " + high
+		} else if low != "" {
+			values = "from " + low
+		}
+		if field("Description") == "" || !strings.Contains(e[2], "    Default: ") {
+			t.Errorf("%s has no description, or no default", e[1])
+		}
+		b.WriteString("| `" + e[1] + "` | " + field("Default") + " | " + values + " | " + strings.ReplaceAll(field("Description"), "|", `\|`) + " |\n")
+	}
+	return b.String()
+}
