@@ -20,7 +20,7 @@ const module = "toolledger"
 // library stands for the internal packages that libraries may import: all but those that run, draw or test something.
 const library = "internal/<library>"
 
-var noLibrary = []string{"internal/stack", "internal/progress", "internal/eventcheck"}
+var noLibrary = []string{"internal/stack", "internal/progress", "internal/eventcheck", "internal/ops", "internal/ops/picture"}
 
 // rule says which of our packages a package may import; "x/..." is x and all below. Test files may import more: all but cmd.
 type rule struct {
