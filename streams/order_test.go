@@ -163,11 +163,10 @@ func TestOrderFree(t *testing.T) {
 }
 
 func orderFree(t *rapid.T) {
-	lives := make([][]Change, rapid.IntRange(1, 5).Draw(t, "rows"))
-	for i := range lives {
-		lives[i] = life(t, fmt.Sprintf("call-%d", i))
+	lives := [][]Change{quotaLife(t), observationLife(t)}
+	for i := range rapid.IntRange(1, 5).Draw(t, "rows") {
+		lives = append(lives, life(t, fmt.Sprintf("call-%d", i)))
 	}
-	lives = append(lives, quotaLife(t), observationLife(t))
 	want, total := told(t, lives)
 	for range 2 {
 		changes := interleave(rapid.Uint64().Draw(t, "order"), lives, true)

@@ -1,5 +1,0 @@
-//go:build !race
-
-package streams
-
-const raceDetector = false
