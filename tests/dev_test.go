@@ -23,7 +23,6 @@ import (
 	"testing"
 	"time"
 
-	"toolledger/internal/eventcheck"
 	"toolledger/internal/outside"
 	"toolledger/internal/stack"
 	"toolledger/streams/events"
@@ -98,11 +97,7 @@ func (d *devProcess) read(lines *bufio.Scanner, first chan<- error) {
 	}
 	first <- json.Unmarshal(lines.Bytes(), &d.ready)
 	for lines.Scan() {
-		var line struct{ Detail json.RawMessage }
-		ev, err := events.Parse(lines.Bytes())
-		if err == nil {
-			err = errors.Join(json.Unmarshal(lines.Bytes(), &line), eventcheck.Detail(ev.DetailType(), line.Detail))
-		}
+		ev, err := parseLine(lines.Bytes())
 		if err != nil {
 			d.t.Errorf("a line that is no event: %v: %s", err, lines.Bytes())
 			continue

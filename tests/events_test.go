@@ -2,6 +2,7 @@ package tests_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"path/filepath"
 	"testing"
@@ -10,8 +11,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 
+	"toolledger/internal/eventcheck"
 	"toolledger/internal/stack"
 	"toolledger/streams"
+	"toolledger/streams/events"
 )
 
 // Promise: what the program's own stories, demo and replay, make the streams tell fits the published schemas, event by event.
@@ -37,6 +40,19 @@ func TestStoriesFitTheSchemas(t *testing.T) {
 			t.Errorf("%s: the streams tell of %d, the stories of %d", name, count[name], n)
 		}
 	}
+}
+
+// parseLine reads an event that the program printed, and holds it against its schema.
+func parseLine(line []byte) (events.Event, error) {
+	ev, err := events.Parse(line)
+	if err != nil {
+		return nil, err
+	}
+	var printed struct{ Detail json.RawMessage }
+	if err := json.Unmarshal(line, &printed); err != nil {
+		return nil, err
+	}
+	return ev, eventcheck.Detail(ev.DetailType(), printed.Detail)
 }
 
 // everyEvent reads the streams of all tables from their beginnings.

@@ -61,7 +61,14 @@ func (g *operatorRig) startTail(env []string, args ...string) *tailed {
 			}
 		})
 	}
-	read(stdout, func(line string) { p.lines = append(p.lines, line) })
+	read(stdout, func(line string) {
+		p.lines = append(p.lines, line)
+		if strings.HasPrefix(line, "{") {
+			if _, err := parseLine([]byte(line)); err != nil {
+				g.Errorf("%v: %s", err, line)
+			}
+		}
+	})
 	read(stderr, func(line string) {
 		p.stderr.WriteString(line + "\n")
 		if strings.HasPrefix(line, "following ") {
@@ -129,7 +136,7 @@ func TestTailFollows(t *testing.T) {
 		commitOne(g, l, "globex", fmt.Sprint("k", n))
 		commitOne(g, l, "acme", fmt.Sprint("k", n))
 	}
-	lines := p.until(20)
+	p.until(20)
 	hold := g.reserve(l, "acme", writers.Call{Key: writers.SessionKey("late"), Tool: "<tool>&", Tokens: 2})
 	g.must(hold.Release(t.Context(), "no"))
 	g.must(l.Tenant("acme").PutPlan(t.Context(), writers.Plan{Tokens: 2000, Period: writers.Always}))
@@ -188,9 +195,9 @@ func TestTailFromHorizonForAPerson(t *testing.T) {
 		g.must(err)
 	}
 	p := g.startTail([]string{"CLICOLOR_FORCE=1"}, "--from-horizon")
-	lines := p.until(5)
+	p.until(5)
 	commitOne(g, l, "acme", "second")
-	lines = p.until(6)
+	lines := p.until(6)
 	code, _, stderr := p.stop()
 	text := strings.Join(lines, "\n")
 	if code != 0 || strings.Contains(text, "\x1b") || strings.Contains(stderr, "\x1b") {
@@ -214,7 +221,7 @@ func TestTailBesideAPoller(t *testing.T) {
 	g := newOperatorRig(t)
 	l := g.planned(0, "acme")
 	out := &streams.Collector{}
-	consumer, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: out})
+	consumer, err := streams.NewConsumer(streams.ConsumerConfig{Publisher: checked(g, out)})
 	g.must(err)
 	poller, err := streams.NewPoller(streams.PollerConfig{Streams: g.streams, StreamARN: g.arns[0], DynamoDB: g.db, Control: g.control()}, consumer)
 	g.must(err)
