@@ -156,19 +156,19 @@ func (d *Data) state(a ops.Alarm) State {
 	width, beyond := a.Period/60, 0
 	for n := range a.Of {
 		to := len(l.values) - n*width
-		value, any := 0.0, false
+		value, measured := 0.0, false
 		for i := max(0, to-width); i < to; i++ {
 			if !l.measured[i] {
 				continue
 			}
-			any = true
+			measured = true
 			if a.Stat == metrics.StatisticMax {
 				value = max(value, l.values[i])
 			} else {
 				value += l.values[i]
 			}
 		}
-		if any && breaches(a, value) || !any && a.Missing == ops.MissingBreaches {
+		if measured && breaches(a, value) || !measured && a.Missing == ops.MissingBreaches {
 			beyond++
 		}
 	}
