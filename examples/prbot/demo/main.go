@@ -3,6 +3,9 @@
 //
 //	demo                                                          the story
 //	demo worker FORGE TENANT SESSION KEY REPO BRANCH TITLE        one attempt, as an orchestrator starts it
+//
+// As a Lambda function DOOR says what it is: step (a state of a workflow) or verify (what the deployed sweeper asks). FORGE_URL is the
+// forge's address.
 package main
 
 import (
@@ -11,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -30,14 +34,36 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
-	if len(os.Args) == 9 && os.Args[1] == "worker" {
+	switch {
+	case os.Getenv("AWS_LAMBDA_RUNTIME_API") != "":
+		err = serve(ctx, os.Getenv("DOOR"), os.Getenv("FORGE_URL"))
+	case len(os.Args) == 9 && os.Args[1] == "worker":
 		err = work(ctx, os.Args[2:])
-	} else {
+	default:
 		err = story(ctx)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+var errSettings = errors.New("DOOR must be step or verify, and FORGE_URL the forge's address")
+
+// serve is the Lambda function. It returns only what keeps it from starting.
+func serve(ctx context.Context, door, url string) error {
+	if url == "" || door != "step" && door != "verify" {
+		return fmt.Errorf("%w: %q, %q", errSettings, door, url)
+	}
+	client := &prbot.Client{Base: url, HTTP: &http.Client{Timeout: 40 * time.Second}}
+	if door == "verify" {
+		prbot.Serve(client)
+	}
+	ledger, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	prbot.ServeStep(ledger, client)
+	return nil
 }
 
 func open(ctx context.Context) (*writers.Ledger, error) {
