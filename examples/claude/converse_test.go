@@ -1,88 +1,118 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
-	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 
+	"toolledger/tests/rig"
 	"toolledger/writers/writerstest"
 )
 
-// recorded is a model that says what it said before: one answer per request, in order. It keeps what it was sent.
-type recorded struct {
-	mu      sync.Mutex
-	answers []string
-	sent    []string
-}
-
-func (m *recorded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var body json.RawMessage
-	if json.NewDecoder(r.Body).Decode(&body) != nil || len(m.sent) == len(m.answers) {
-		http.Error(w, "no answer is recorded for this", http.StatusBadRequest)
-		return
+// newHost is a host with a ledger of its own, and the model that it listens to.
+func newHost(t *testing.T) (*host, *recorded, *rig.Rig) {
+	t.Helper()
+	g := rig.New(t)
+	h := &host{ledger: g.Ledger, db: g.DB, desk: &desk{g.DB, g.Table + "-tickets"}, histories: g.Table + "-history"}
+	g.CreateTable(h.desk.table, attrNumber)
+	g.CreateTable(h.histories, attrConversation)
+	var err error
+	if h.tools, err = h.desk.toolset(); err != nil {
+		t.Fatal(err)
 	}
-	m.sent = append(m.sent, string(body))
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write([]byte(m.answers[len(m.sent)-1]))
+	m := &recorded{answers: conversation()}
+	server := httptest.NewServer(m)
+	t.Cleanup(server.Close)
+	h.claude = anthropic.NewClient(option.WithBaseURL(server.URL), option.WithAPIKey("none"), option.WithMaxRetries(0))
+	return h, m, g
 }
 
-func says(stop, content string) string {
-	return `{"id":"msg_1","type":"message","role":"assistant","model":"` + model + `","stop_reason":"` + stop +
-		`","usage":{"input_tokens":1,"output_tokens":1},"content":[` + content + `]}`
-}
-
-// conversation: two parallel calls, one of them with bad arguments, then the corrected call and a list, then words.
-func conversation() []string {
-	use := func(id, name, input string) string {
-		return `{"type":"tool_use","id":"` + id + `","name":"` + name + `","input":` + input + `}`
-	}
-	return []string{
-		says("tool_use", use("toolu_1", "open_ticket", `{"title":"printer on fire"}`)+","+use("toolu_2", "open_ticket", `{"name":"x"}`)),
-		says("tool_use", use("toolu_3", "open_ticket", `{"title":"smoke in hall"}`)+","+use("toolu_4", "list_tickets", `{}`)),
-		says("end_turn", `{"type":"text","text":"Two tickets are open."}`),
-	}
-}
-
-// TestConversation: parallel blocks are answered in order, bad arguments come back with advice and without an effect, and
-// the same conversation played again after a crash opens no further ticket.
-func TestConversation(t *testing.T) {
-	ledger, _ := writerstest.NewLedger(t)
-	session := ledger.Tenant("acme").Session("claude")
-	d := newDesk()
-	tools, err := d.toolset()
+func (h *host) count(t *testing.T) int {
+	t.Helper()
+	all, err := h.desk.list(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for run := range 2 {
-		m := &recorded{answers: conversation()}
-		server := httptest.NewServer(m)
-		client := anthropic.NewClient(option.WithBaseURL(server.URL), option.WithAPIKey("none"), option.WithMaxRetries(0))
-		saved := 0
-		said, err := converse(t.Context(), client, tools, session, "Open tickets", func(h []anthropic.MessageParam) error {
-			saved = len(h)
-			return nil
-		})
-		server.Close()
-		if err != nil || said != "Two tickets are open." || saved != 6 {
-			t.Fatalf("run %d: said %q, saved %d, %v", run, said, saved, err)
-		}
-		if n := len(d.list()); n != 2 {
-			t.Fatalf("run %d: %d tickets", run, n)
-		}
-		second := m.sent[1]
-		for _, want := range []string{`"toolu_1"`, "printer on fire", `"toolu_2"`, "title is required", "Correct and call again"} {
-			if !strings.Contains(second, want) {
-				t.Fatalf("run %d: the model was not told %q: %s", run, want, second)
-			}
+	return len(all)
+}
+
+// TestConversation: parallel blocks are answered in order, and bad arguments come back with advice and without an effect.
+func TestConversation(t *testing.T) {
+	h, m, g := newHost(t)
+	said, err := h.handle(t.Context(), request{"acme", "s", "Open tickets"})
+	if err != nil || said != "Two tickets are open." || len(m.sent) != 3 || h.count(t) != 2 {
+		t.Fatalf("said %q after %d requests, %v; %d tickets", said, len(m.sent), err, h.count(t))
+	}
+	for _, want := range []string{`"toolu_1"`, "printer on fire", `"toolu_2"`, "title is required", "Correct and call again"} {
+		if !strings.Contains(m.sent[1], want) {
+			t.Errorf("the model was not told %q: %s", want, m.sent[1])
 		}
 	}
-	writerstest.Balanced(t, ledger)
+	if strings.Index(m.sent[1], `"tool_use_id":"toolu_1"`) > strings.Index(m.sent[1], `"tool_use_id":"toolu_2"`) {
+		t.Errorf("the results are out of order: %s", m.sent[1])
+	}
+	if g.Remaining("acme") != 980 {
+		t.Errorf("%d tokens remain", g.Remaining("acme"))
+	}
+	writerstest.Balanced(t, h.ledger)
+}
+
+// TestDeadProcesses: whichever message a process dies before saving, the next one goes on with the conversation, and no ticket is
+// opened twice. A conversation that has ended asks nobody again.
+func TestDeadProcesses(t *testing.T) {
+	for dies := 1; dies <= 3; dies++ {
+		h, m, g := newHost(t)
+		r := request{"acme", "s", "Open tickets"}
+		kept := stored{h.db, h.histories, conversationOf(r.Tenant, r.Session)}
+		for range 2 { // and again, before the tools' answers are saved
+			if _, err := converse(t.Context(), h.claude, h.tools, h.ledger.Tenant("acme").Session("s"), r.Ask, &dying{kept, dies}); err != nil && !strings.Contains(err.Error(), errDied.Error()) {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			if said, err := h.handle(t.Context(), r); err != nil || said != "Two tickets are open." {
+				t.Fatalf("dies %d: %q %v", dies, said, err)
+			}
+		}
+		if h.count(t) != 2 || g.Remaining("acme") != 980 {
+			t.Fatalf("dies %d: %d tickets, %d tokens", dies, h.count(t), g.Remaining("acme"))
+		}
+		asked := len(m.sent)
+		if _, err := h.handle(t.Context(), r); err != nil || len(m.sent) != asked {
+			t.Errorf("dies %d: an ended conversation asks again: %v", dies, err)
+		}
+		writerstest.Balanced(t, h.ledger)
+	}
+}
+
+// TestHistoryKeepsEveryDigit: an input that is kept is the input that was asked for, so its key is the same in the next process.
+func TestHistoryKeepsEveryDigit(t *testing.T) {
+	h, _, _ := newHost(t)
+	kept := stored{h.db, h.histories, "acme#digits"}
+	message := json.RawMessage(`{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"n","input":{"a":9007199254740993,"b":1.50}}]}`)
+	if err := kept.save(t.Context(), []json.RawMessage{message}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := kept.load(t.Context())
+	if err != nil || len(got) != 1 || !bytes.Equal(got[0], message) {
+		t.Fatalf("%s %v", got, err)
+	}
+	said, err := lastWords(got)
+	if err != nil || string(said.uses[0].Input) != `{"a":9007199254740993,"b":1.50}` {
+		t.Fatalf("%+v %v", said, err)
+	}
+}
+
+// TestStory: what the README promises to show.
+func TestStory(t *testing.T) {
+	h, _, _ := newHost(t)
+	var out bytes.Buffer
+	if err := h.story(t.Context(), &out, true, nil); err != nil || !strings.Contains(out.String(), "died") || !strings.HasSuffix(out.String(), "tickets at the desk: 2\n") {
+		t.Fatalf("%v: %s", err, out.String())
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -232,7 +233,7 @@ func TestWaitsEndBeforeTheFunction(t *testing.T) {
 	got, err := front(ctx, sent{
 		method: "POST", path: "/v1/reserve", authorizer: `{"jwt":{"claims":{"tenant":"acme"}}}`, body: `{"session":"s","key":"k","tool":"t","wait_seconds":20}`,
 	}.event(t))
-	if err != nil || got.StatusCode != 409 || !strings.Contains(got.Body, `"in_progress"`) || ctx.Err() != nil {
+	if err != nil || got.StatusCode != http.StatusConflict || !strings.Contains(got.Body, `"in_progress"`) || ctx.Err() != nil {
 		t.Errorf("%d %s, %v, %v", got.StatusCode, got.Body, err, ctx.Err())
 	}
 }
