@@ -41,7 +41,10 @@ generated() {
 	cp -R "$tmp" "$tmp.before"
 	rc=0
 	(cd "$tmp" && go generate ./...) || rc=1
-	diff -r "$tmp.before" "$tmp" >&2 || rc=1
+	diff -r "$tmp.before" "$tmp" >&2 || {
+		echo 'generated files are not current, run: go generate ./...' >&2
+		rc=1
+	}
 	rm -rf "$tmp" "$tmp.before"
 	return $rc
 }
