@@ -17,8 +17,7 @@ type Rebuilt struct {
 //
 //   - A reservation that was written again since carries the deadline that holds now, and the grant of a quota item the
 //     time at which the writer, not the stream, saw it.
-//   - ReservationResolved of a row that had more than two writes leaves From, Held and RefundedTokens empty; an attempt
-//     that began and took effect in one millisecond leaves RefundedTokens and ContentionRetries empty.
+//   - An attempt that began and took effect in one millisecond leaves RefundedTokens and ContentionRetries empty.
 //
 // An item keeps its present, not its past. What cannot be rebuilt: earlier attempts, extensions, suspects (but for the first
 // one of a commit), the first link of a compensation, counts before the last, what quota items granted or how low they
@@ -129,6 +128,7 @@ const (
 	untoldTouched = "it was written again since, and how often is not kept"
 	untoldSuspect = "it has suspects, and which write named them is not kept"
 	untoldErasing = "it is marked for erasure"
+	untoldVerdict = "whether it had failed or was held before a person decided is not kept"
 	untoldLate    = "whether its effect was settled late is not kept"
 )
 
@@ -185,11 +185,12 @@ func (r *rebuilder) ended() {
 	case schema.FailureExpired:
 		r.emit(&events.ReservationExpired{Header: r.header(), RefundedTokens: refund, Deadline: is.LastDeadline})
 	default:
-		ev := &events.ReservationResolved{Header: r.header()}
-		ev.By = is.By
-		if is.Version == 2 { // reserved and resolved
-			ev.From, ev.RefundedTokens = schema.StatePending, refund
+		if is.Version > 2 {
+			r.untold = untoldVerdict
+			return
 		}
+		ev := &events.ReservationResolved{Header: r.header(), From: schema.StatePending, RefundedTokens: refund}
+		ev.By = is.By
 		r.emit(ev)
 	}
 }

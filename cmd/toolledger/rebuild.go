@@ -27,9 +27,10 @@ type rebuildFlags struct {
 // rebuildResult is what rebuild prints with --json.
 type rebuildResult struct {
 	place
-	Bus     string         `json:"bus,omitempty"`
-	DryRun  bool           `json:"dry_run"`
-	Refused []refusedEvent `json:"refused"`
+	Bus      string         `json:"bus,omitempty"`
+	DryRun   bool           `json:"dry_run"`
+	Refusals int            `json:"refusals"` // events that the bus will never accept
+	Refused  []refusedEvent `json:"refused"`
 	*streams.RebuildReport
 }
 
@@ -134,7 +135,7 @@ func (a *app) rebuildFrom(ctx context.Context, l *location, at place, f *rebuild
 	if errors.Is(err, streams.ErrCursor) || errors.Is(err, streams.ErrConfig) {
 		return badInput("--from: %w", err)
 	}
-	result := rebuildResult{at, f.bus, f.dryRun, out.refused, report}
+	result := rebuildResult{at, f.bus, f.dryRun, out.refusals, out.refused, report}
 	if perr := a.printRebuild(&result); perr != nil {
 		return perr
 	}
@@ -147,8 +148,8 @@ func (a *app) rebuildFrom(ctx context.Context, l *location, at place, f *rebuild
 			return ctx.Err()
 		}
 		return badInput("%s: %w", at, err)
-	case len(out.refused) > 0:
-		return broken("the bus refused %d events for good, the first with %s", len(out.refused), out.refused[0].Code)
+	case out.refusals > 0:
+		return broken("the bus refused %d events for good, the first with %s", out.refusals, out.refused[0].Code)
 	case report.Unreadable > 0:
 		return broken("%d items cannot be read (toolledger audit shows them)", report.Unreadable)
 	}

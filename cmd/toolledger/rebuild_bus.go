@@ -37,13 +37,17 @@ type refusedEvent struct {
 	Reason string `json:"reason"`
 }
 
-// outlet is where a command's events go: a bus, or, in a dry run, stdout. It counts, and keeps what the bus refuses.
+// outlet is where a command's events go: a bus, or, in a dry run, stdout. It notes what the bus refuses.
 type outlet struct {
 	next streams.Publisher
 
-	mu      sync.Mutex
-	refused []refusedEvent
+	mu       sync.Mutex
+	refusals int
+	refused  []refusedEvent // the first of them
 }
+
+// maxListed is how many of a kind a report lists; all are counted.
+const maxListed = 1000
 
 // newOutlet makes the outlet that f names. The bus is at the place of cfg, or where the SDK's own variable says.
 func (a *app) newOutlet(cfg aws.Config, f *busFlags) (*outlet, error) {
@@ -73,15 +77,10 @@ func (o *outlet) Publish(ctx context.Context, evs []events.Event) (int, error) {
 func (o *outlet) refuse(_ context.Context, r streams.Refusal) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.refused = append(o.refused, refusedEvent{r.Event.Head().ID, r.Event.DetailType(), r.Code, r.Message})
+	if o.refusals++; len(o.refused) < maxListed {
+		o.refused = append(o.refused, refusedEvent{r.Event.Head().ID, r.Event.DetailType(), r.Code, r.Message})
+	}
 	return nil
-}
-
-// refusals are how many events the bus has refused so far.
-func (o *outlet) refusals() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.refused)
 }
 
 // lister prints events, one on a line.

@@ -48,8 +48,10 @@ func commands(a *app) []*cobra.Command {
 		newSuspendCommand(a),
 		newResumeCommand(a),
 		newRebuildCommand(a),
+		newRedriveCommand(a),
 		newEraseCommand(a),
 		newInitCommand(a),
+		newDashboardCommand(a),
 		newVersionCommand(a),
 	}
 }

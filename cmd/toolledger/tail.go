@@ -53,7 +53,7 @@ it is published. Colours are for terminals only, and NO_COLOR turns them off.`,
 		}
 		err := a.tail(cmd.Context(), w, f)
 		if cmd.Context().Err() != nil {
-			return nil // stopping it is how it ends
+			return nil //nolint:nilerr // stopping it is how it ends
 		}
 		return err
 	}
