@@ -39,12 +39,7 @@ func BenchmarkHandleRecords(b *testing.B) {
 	records := make([]streamtypes.Record, 1000)
 	for i := range records {
 		c := changeOf(all[i%len(all)].was, all[i%len(all)].is)
-		records[i] = streamtypes.Record{EventName: streamtypes.OperationType(c.Op), Dynamodb: &streamtypes.StreamRecord{
-			SequenceNumber: &c.Sequence, ApproximateCreationDateTime: &c.Time, OldImage: streamItem(c.Old), NewImage: streamItem(c.New),
-			Keys: map[string]streamtypes.AttributeValue{
-				"pk": &streamtypes.AttributeValueMemberS{Value: c.Keys.PK}, "sk": &streamtypes.AttributeValueMemberS{Value: c.Keys.SK},
-			},
-		}}
+		records[i] = *streamRecord(c)
 	}
 	c := newTestConsumer(b, nowhere, nil)
 	b.ReportAllocs()
