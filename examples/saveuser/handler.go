@@ -83,10 +83,26 @@ func (h *handler) save(ctx context.Context, tenant writers.TenantID, in request)
 	got, err := saveUser.Commit(ctx, session, writers.TenantKey(in.Key), in.User, in.User, func(c *writers.Call) {
 		c.Writes = []types.TransactWriteItem{create}
 	})
+	if errors.Is(err, writers.ErrWriteRefused) {
+		if err := note(ctx, session, in.Key); err != nil {
+			return answer{}, err
+		}
+	}
 	if err != nil {
 		return refusal(err)
 	}
 	return answer{Status: http.StatusOK, User: &got.Value, Replayed: got.Outcome == writers.OutcomeReplayed}, nil
+}
+
+// refusedTool is what the audit log calls a try that the users table refused.
+const refusedTool = "save_user_refused"
+
+// note records a try that the users table refused. The transaction was cancelled and left nothing, so there would be no event of it,
+// while the ledger counts by itself what it refuses for its own reasons. It costs nothing, and is there once however often the
+// request is sent; where it cannot be recorded the caller gets no answer yet, and so the log leaves out nobody.
+func note(ctx context.Context, s writers.Session, key string) error {
+	_, err := s.Commit(ctx, writers.Call{Key: writers.SessionKey(key), Tool: refusedTool}, nil)
+	return err
 }
 
 // refusal answers what the caller has to act on. The rest is returned.

@@ -278,12 +278,14 @@ func TestPlanActObserve(t *testing.T) {
 			if n := len(g.Items(h.users)); n != 2 || g.Remaining("acme") != 998 {
 				t.Fatalf("%d users, %d tokens", n, g.Remaining("acme"))
 			}
-			audited(t, g, map[string]string{"first-step-1": "ToolEffectApplied ToolCallReplayed", "second-step-2": "ToolEffectApplied"})
+			audited(t, g, map[string]string{
+				"first-step-1 save_user": "ToolEffectApplied ToolCallReplayed", "second-step-1 save_user_refused": "ToolEffectApplied", "second-step-2 save_user": "ToolEffectApplied",
+			})
 		})
 	}
 }
 
-// audited compares what the audit log says of each key with what is wanted at least, in order.
+// audited compares what the audit log says of each key and tool with what is wanted at least.
 func audited(t *testing.T, g *rig.Rig, want map[string]string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -298,14 +300,15 @@ func audited(t *testing.T, g *rig.Rig, want map[string]string) {
 	got, ids := map[string]map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(out.String()) {
 		var l auditLine
-		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Tenant != "acme" || l.Tool != "save_user" || ids[l.ID] || strings.Contains(line, "ann") {
+		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Tenant != "acme" || l.Tool != saveUser.Name && l.Tool != refusedTool || ids[l.ID] || strings.Contains(line, "ann") {
 			t.Fatalf("%v: %s", err, line)
 		}
 		ids[l.ID] = true
-		if got[l.Key] == nil {
-			got[l.Key] = map[string]bool{}
+		action := l.Key + " " + l.Tool
+		if got[action] == nil {
+			got[action] = map[string]bool{}
 		}
-		got[l.Key][l.What] = true
+		got[action][l.What] = true
 	}
 	for key, whats := range want {
 		for what := range strings.FieldsSeq(whats) {
