@@ -236,7 +236,7 @@ func (l *lambda) send(ctx context.Context, event []byte, clientContext string) (
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK { // no function answered
+	if err == nil && res.StatusCode != http.StatusOK && len(body) == 0 { // no function answered
 		return fmt.Appendf(nil, `{"errorType":"Emulator","errorMessage":%q}`, res.Status), nil
 	}
 	return body, err

@@ -166,20 +166,27 @@ func TestWrongSettings(t *testing.T) {
 // tickets is a function of a user's own, with its table.
 func tickets(t *testing.T, d *database, env ...string) *lambda {
 	t.Helper()
+	d.createTickets(t)
+	return start(t, "examples/tickets", append(append(d.environ(), "TICKETS_TABLE="+ticketsTable), env...)...)
+}
+
+const ticketsTable = "functions-tickets"
+
+func (d *database) createTickets(t *testing.T) {
+	t.Helper()
 	_, err := d.client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: aws.String("functions-tickets"), BillingMode: types.BillingModePayPerRequest,
+		TableName: aws.String(ticketsTable), BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("id"), AttributeType: types.ScalarAttributeTypeS}},
 		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, "examples/tickets", append(append(d.environ(), "TICKETS_TABLE=functions-tickets"), env...)...)
 }
 
 func (d *database) tickets(t *testing.T) int {
 	t.Helper()
-	out, err := d.client.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String("functions-tickets"), ConsistentRead: aws.Bool(true)})
+	out, err := d.client.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String(ticketsTable), ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		t.Fatal(err)
 	}
