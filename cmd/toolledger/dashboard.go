@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -20,27 +21,34 @@ import (
 
 func newDashboardCommand(a *app) *cobra.Command {
 	var file string
+	var set []string
 	cmd := &cobra.Command{
 		Use: "dashboard", GroupID: groupDeploy, Args: noArgs,
 		Short: "Show the dashboard and the alarms: as a list, as JSON, or as a picture",
+		Example: `  toolledger dashboard --png dashboard.png
+  toolledger dashboard --json --stack toolledger-prod --region eu-west-1`,
 		Long: `Lists what the deployed dashboard shows and which alarms there are.
---json prints the dashboard's body as CloudWatch takes it. Names that only a deployment knows stay references as in
-template.yaml, such as ${LedgerTable}; --region and --stack put theirs in.
+--json prints the dashboard's body as CloudWatch takes it, with the names of a deployed --stack. Without one, names stay
+references as in template.yaml, such as ${LedgerTable}, but for --region and what --set puts in.
 --png FILE draws the same body from metrics of this machine: of an hour of a made-up story on a local stack, or of the
 ledger that --local, --endpoint or --table name, read from its streams and changed in nothing.`,
 	}
 	w := addWhere(cmd)
+	cmd.Flags().StringArrayVar(&set, "set", nil, "with --json: `NAME=VALUE` of a reference; may be repeated")
 	cmd.Flags().StringVar(&file, "png", "", "draw it into `FILE`")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if file == "" {
-			return a.printDashboard(w)
+			return a.printDashboard(cmd.Context(), w, set)
+		}
+		if len(set) > 0 {
+			return badInput("--set is for --json without --png")
 		}
 		return a.drawDashboard(cmd.Context(), w, file)
 	}
 	return cmd
 }
 
-func (a *app) printDashboard(w *where) error {
+func (a *app) printDashboard(ctx context.Context, w *where, set []string) error {
 	if w.local != "" || w.endpoint != "" || w.table != "" || w.control != "" {
 		return badInput("--local, --endpoint, --table and --control are for --png FILE")
 	}
@@ -48,26 +56,11 @@ func (a *app) printDashboard(w *where) error {
 		a.print("%s\n%s\n", dashboardTable(), alarmTable())
 		return nil
 	}
-	body, err := dashboardBody(map[string]string{"AWS::Region": w.region, "AWS::StackName": w.stack})
+	body, err := a.dashboardBody(ctx, w, set)
 	if err != nil {
 		return err
 	}
 	return a.printJSON(json.RawMessage(body))
-}
-
-// dashboardBody is the body with the names that are known put in; the others stay references.
-func dashboardBody(known map[string]string) (string, error) {
-	raw, err := ops.Dashboard().JSON()
-	if err != nil {
-		return "", err
-	}
-	names := map[string]string{}
-	for _, ref := range ops.References(string(raw)) {
-		if names[ref] = known[ref]; names[ref] == "" {
-			names[ref] = "${" + ref + "}"
-		}
-	}
-	return ops.Expand(string(raw), names)
 }
 
 func dashboardTable() string {
@@ -82,6 +75,8 @@ func dashboardTable() string {
 			}
 			shows = append(shows, e.Metric.Name)
 		}
+		slices.Sort(shows)
+		shows = slices.Compact(shows)
 		if len(shows) > 0 {
 			t.AppendRow(table.Row{w.Properties.Title, strings.Join(shows, ", ")})
 		}

@@ -13,12 +13,15 @@ import (
 	"toolledger/writers"
 )
 
-// The story that a picture shows: an hour, a minute a round, with more to do in its middle.
+// pictureStory is what a picture shows: some minutes, a round each, with more to do in the middle.
+type pictureStory struct{ rounds, intents int }
+
+var anHour = pictureStory{rounds: 60, intents: 540}
+
 const (
-	pictureRounds  = 60
 	pictureTenants = 5
-	pictureIntents = 540
-	pictureStall   = 7 // rounds until a stalled worker wakes: its reservation was given back by then
+	pictureSeries  = 20 // tenants with series of their own where the ledger is not ours
+	pictureStall   = 7  // rounds until a stalled worker wakes: its reservation was given back by then
 )
 
 // collector takes the metrics of a reader of the streams and of the sweeps, as CloudWatch does.
@@ -50,7 +53,7 @@ func (a *app) localPoints(ctx context.Context, w *where) ([]metrics.Point, strin
 			return nil, "", err
 		}
 		defer place.close()
-		points, err := a.storyPoints(ctx, place)
+		points, err := a.storyPoints(ctx, place, anHour)
 		return points, "an hour of a story", err
 	}
 	place, err := a.lookLocation(ctx, w)
@@ -58,7 +61,7 @@ func (a *app) localPoints(ctx context.Context, w *where) ([]metrics.Point, strin
 		return nil, "", err
 	}
 	defer place.close()
-	c := &collector{sums: metrics.NewAggregator(pictureTenants * 4)}
+	c := &collector{sums: metrics.NewAggregator(pictureSeries)}
 	r, err := a.collectingReader(place, c)
 	if err != nil {
 		return nil, "", err
@@ -94,17 +97,17 @@ func (a *app) collectingReader(place *location, c *collector) (*reader, error) {
 
 // storyPoints tells the story on a fresh local stack. Its clock is moved by a minute after each round, and what the streams
 // then tell counts in the round's minute.
-func (a *app) storyPoints(ctx context.Context, place *location) ([]metrics.Point, error) {
+func (a *app) storyPoints(ctx context.Context, place *location, told pictureStory) ([]metrics.Point, error) {
 	quiet := *a
-	quiet.stdout, quiet.stderr = io.Discard, io.Discard
-	o := demoOptions{intents: pictureIntents, tenants: pictureTenants, seed: 1}
+	quiet.stdout, quiet.stderr = io.Discard, io.Discard // what the demo says as it goes on
+	o := demoOptions{intents: told.intents, tenants: pictureTenants, seed: 1}
 	p := o.plan("")
 	s, err := quiet.newStory(ctx, place, p.script(o))
 	if err != nil {
 		return nil, err
 	}
 	defer s.end(ctx)
-	s.clock.skip(-pictureRounds * time.Minute) // it ends now
+	s.clock.skip(-time.Duration(told.rounds) * time.Minute) // it ends now
 	for _, c := range p.calls {
 		c.tool = s.tool(c.tool.name)
 	}
@@ -116,16 +119,16 @@ func (a *app) storyPoints(ctx context.Context, place *location) ([]metrics.Point
 	if err != nil {
 		return nil, err
 	}
-	if err := s.rounds(ctx, p, r, c); err != nil {
+	bar := a.progress("the story", int64(told.rounds))
+	defer bar.Done()
+	if err := s.rounds(ctx, told, p, func() error { bar.Add(1); return s.minuteEnds(ctx, r, c) }); err != nil {
 		return nil, err
 	}
 	return c.sums.Take(a.now()), nil
 }
 
-// rounds tells the story a minute at a time.
-func (s *story) rounds(ctx context.Context, p *demoPlan, r *reader, c *collector) error {
-	bar := s.app.progress("an hour", pictureRounds)
-	defer bar.Done()
+// rounds tells the story a minute at a time, and says when each ends.
+func (s *story) rounds(ctx context.Context, told pictureStory, p *demoPlan, minuteEnds func() error) error {
 	done, again := 0, 0
 	wake := map[int]func(){}
 	defer func() {
@@ -133,25 +136,24 @@ func (s *story) rounds(ctx context.Context, p *demoPlan, r *reader, c *collector
 			f()
 		}
 	}()
-	for round := range pictureRounds {
-		now := &demoPlan{calls: p.calls[done:pictureShare(round)], tenants: p.tenants}
-		done = pictureShare(round)
+	for round := range told.rounds {
+		now := &demoPlan{calls: p.calls[done:told.share(round)], tenants: p.tenants}
+		done = told.share(round)
 		wake[round+pictureStall] = s.stormAll(ctx, now)
 		if f := wake[round]; f != nil {
 			f()
 			delete(wake, round)
 		}
 		if before := round - pictureStall; before >= 0 { // callers come again when it is settled
-			late := &demoPlan{calls: p.calls[again:pictureShare(before)], tenants: p.tenants}
-			again = pictureShare(before)
+			late := &demoPlan{calls: p.calls[again:told.share(before)], tenants: p.tenants}
+			again = told.share(before)
 			if err := s.everybody(ctx, late, "", func(*demoCall) bool { return true }); err != nil {
 				return err
 			}
 		}
-		if err := s.minuteEnds(ctx, r, c); err != nil {
+		if err := minuteEnds(); err != nil {
 			return err
 		}
-		bar.Add(1)
 	}
 	return nil
 }
@@ -180,15 +182,15 @@ func (s *story) minuteEnds(ctx context.Context, r *reader, c *collector) error {
 	return nil
 }
 
-// pictureShare is how many intents have been wanted by the end of a round: few, then twice as many, then few again.
-func pictureShare(round int) int {
-	weight := func(n int) int { return min(n+1, pictureRounds-n) + pictureRounds/4 }
+// share is how many intents have been wanted by the end of a round: few a round, then more, then few again.
+func (p pictureStory) share(round int) int {
+	weight := func(n int) int { return min(n+1, p.rounds-n) + p.rounds/4 }
 	sum, all := 0, 0
-	for n := range pictureRounds {
+	for n := range p.rounds {
 		all += weight(n)
 		if n <= round {
 			sum += weight(n)
 		}
 	}
-	return pictureIntents * sum / all
+	return p.intents * sum / all
 }

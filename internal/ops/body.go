@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -145,6 +146,25 @@ func encode(v any) ([]byte, error) {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
 	return bytes.TrimRight(b.Bytes(), "\n"), err
+}
+
+// Having is the body without what is there under a condition and names something that known does not know.
+func (b Body) Having(known func(name string) bool) Body {
+	unknown := func(text string) bool {
+		return slices.ContainsFunc(References(text), func(ref string) bool { return !known(ref) })
+	}
+	out := b
+	out.Widgets = slices.Clone(b.Widgets)
+	for i := range out.Widgets {
+		p := &out.Widgets[i].Properties
+		p.Metrics = slices.DeleteFunc(slices.Clone(p.Metrics), func(e Entry) bool {
+			return e.Condition != "" && slices.ContainsFunc(e.Metric.Dimensions, func(d Dimension) bool { return unknown(d.Value) })
+		})
+		p.Alarms = slices.DeleteFunc(slices.Clone(p.Alarms), func(arn string) bool {
+			return slices.ContainsFunc(Alarms(), func(a Alarm) bool { return a.Condition != "" && a.arn() == arn && !known(a.ID) })
+		})
+	}
+	return out
 }
 
 // JSON is the body as CloudWatch takes it, with references such as ${LedgerTable} for names.
