@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"toolledger/internal/eventcheck"
 	"toolledger/streams/events"
 )
 
@@ -96,6 +97,9 @@ func (f *fakeAWS) serveEvents(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			f.t.Error(err)
 			continue
+		}
+		if err := eventcheck.Detail(e.DetailType, []byte(e.Detail)); err != nil {
+			f.t.Error(err)
 		}
 		id := ev.Head().ID
 		f.details[id], f.types[id] = json.RawMessage(e.Detail), e.DetailType
