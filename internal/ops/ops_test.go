@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -233,6 +235,61 @@ func TestReplace(t *testing.T) {
 	for _, bad := range []string{"", "# BEGIN generated: alarms\n", "# END generated: alarms\n# BEGIN generated: alarms\n", text + text} {
 		if _, err := ops.Replace(bad, ops.RegionAlarms, ""); !errors.Is(err, ops.ErrTemplate) {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// TestDashboardOfTemplate: whatever doors a stack has, what CloudFormation makes of the template is the body that the code
+// has, with the parts of the doors left out that are not there.
+func TestDashboardOfTemplate(t *testing.T) {
+	_, text, ok := strings.Cut(alarmText(t), "          - |\n")
+	text, vars, ok2 := strings.Cut(text, "            ]}\n          -\n")
+	if !ok || !ok2 {
+		t.Fatal("the dashboard has another form")
+	}
+	parts := regexp.MustCompile(`(Only\d+): !If \[(\w+), !Sub '([^']+)', ""\]`).FindAllStringSubmatch(vars, -1)
+	if len(parts) < 8 {
+		t.Fatalf("%d conditional parts", len(parts))
+	}
+	for _, conditions := range [][]string{nil, {"HasHttp", "HasHttpApi"}, {"HasDirect"}, {"HasHttp", "HasHttpApi", "HasDirect", "HasBedrock", "HasAgentCore", "HasAdmin"}} {
+		made := text + "]}"
+		for _, p := range parts {
+			value := ""
+			if slices.Contains(conditions, p[2]) {
+				value = p[3]
+			}
+			if strings.Count(made, "${"+p[1]+"}") != 1 {
+				t.Errorf("%s is not used once", p[1])
+			}
+			made = strings.Replace(made, "${"+p[1]+"}", value, 1)
+		}
+		made = strings.ReplaceAll(made, "${!", "${")
+		there := ops.Dashboard()
+		there = there.Having(func(name string) bool {
+			for door, condition := range map[string]string{
+				"WriterHttpFunction": "HasHttp", "HttpApi": "HasHttpApi", "WriterErrorsAlarm": "HasHttpApi", "WriterDirectFunction": "HasDirect",
+				"WriterDirectErrorsAlarm": "HasDirect", "BedrockFunction": "HasBedrock", "BedrockErrorsAlarm": "HasBedrock",
+				"AgentCoreFunction": "HasAgentCore", "AgentCoreErrorsAlarm": "HasAgentCore", "AdminFunction": "HasAdmin", "AdminErrorsAlarm": "HasAdmin",
+			} {
+				if name == door {
+					return slices.Contains(conditions, condition)
+				}
+			}
+			return true
+		})
+		raw, err := there.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, want any
+		if err := errors.Join(json.Unmarshal([]byte(made), &got), json.Unmarshal(raw, &want)); err != nil {
+			t.Fatalf("with %v: %v", conditions, err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("with %v the template's dashboard is another", conditions)
+		}
+		if err := there.Check(metrics.Definitions()); err != nil {
+			t.Errorf("with %v: %v", conditions, err)
 		}
 	}
 }
