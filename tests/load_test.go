@@ -152,16 +152,20 @@ func TestLoadSoak(t *testing.T) {
 		wg.Wait()
 	}
 	drive(time.Now().Add(lasts / 3)) // warm: connections, pools and the heap are as large as they get
-	before := memory(d.cmd.Process.Pid)
+	before, warm, began := memory(d.cmd.Process.Pid), 0, time.Now()
+	for _, c := range clients {
+		warm += len(c.took)
+	}
 	drive(time.Now().Add(lasts))
-	after := memory(d.cmd.Process.Pid)
+	after, drove := memory(d.cmd.Process.Pid), time.Since(began)
 
 	total, took := 0, []time.Duration{}
 	for _, c := range clients {
 		total, took = total+c.calls, append(took, c.took...)
 	}
 	slices.Sort(took)
-	t.Logf("%d calls in %d requests over %d connections: p50 %s, p99 %s; memory %d MB, then %d MB", total, len(took), loadConnections,
+	t.Logf("%d calls in %d requests over %d connections, %.0f a second: p50 %s, p99 %s; memory %d MB, then %d MB", total, len(took), loadConnections,
+		float64(len(took)-warm)/drove.Seconds(),
 		took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond), before>>20, after>>20)
 	if grown := after - before; grown > loadGrowth {
 		t.Errorf("memory grew by %d MB", grown>>20)

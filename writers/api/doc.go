@@ -10,11 +10,16 @@
 //   - The tenant is what HandlerConfig.Tenant says of the request, and is never read from a body, path or query.
 //   - A request is either understood whole or refused whole: unknown fields, duplicate keys, wrong types and trailing data
 //     are refused before anything is written, naming the field.
-//   - A refusal is a problem document (RFC 9457) whose code is the writers.Code of the same refusal in Go. Retry-After is
-//     there exactly when the same request may succeed soon; without it, repeating does not help.
+//   - A refusal, of a path that is not there too, is a problem document (RFC 9457) whose code is the writers.Code of the same
+//     refusal in Go. Retry-After is there exactly when the same request may succeed soon; without it, repeating does not help,
+//     except after internal_error, of which nobody knows.
 //
 // A request may be repeated as often as the network demands: the call key makes a repeat a replay, which the header
-// Idempotent-Replayed: true tells apart.
+// Idempotent-Replayed: true tells apart. Long after its end a call is forgotten; a finalize that says what the call was, as reserve
+// did, is recorded even then.
+//
+// A request waits for a call in flight up to MaxWait and never longer than leaves time to answer: a function that is to wait so long
+// needs a timeout of 26 seconds or more.
 //
 // # Functions
 //

@@ -11,7 +11,9 @@
 //	ADMIN_ROLES           admin, required: who may set plans, as ["123456789012/ops"]
 //	LOG_LEVEL             debug, info, warn or error; default: info
 //
-// LEDGER_KEEP and LEDGER_SKEW must be those of the sweeper. Endpoints and credentials are the SDK's own variables.
+// LEDGER_KEEP and LEDGER_SKEW must be those of the sweeper. Endpoints and credentials are the SDK's own variables. Give the function a
+// timeout of 26 to 29 seconds: with less its requests wait for calls in flight less long than they ask for, and a gateway in front
+// gives up at 30.
 //
 // The doors:
 //
