@@ -9,4 +9,6 @@
 // that could never go off.
 package ops
 
+// The template holds the schemas of the events, so they come first.
+//go:generate go generate ../../streams/events/schemas
 //go:generate go run ./gen ../../template.yaml
