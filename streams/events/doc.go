@@ -14,5 +14,8 @@
 // it. Header.RowID and Header.Version order the events of one entity: an event with a lower version than the one already
 // seen tells of an earlier moment.
 //
+// For other languages, and for EventBridge's schema registry, package schemas holds a JSON Schema and an OpenAPI 3.0 document
+// of each event. Whoever changes a type here runs go generate ./... after it.
+//
 // No event holds arguments, lookups or results of a tool call, only hashes and sizes.
 package events
