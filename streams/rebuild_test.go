@@ -76,6 +76,9 @@ func TestRebuildItemGivesEventsThatWere(t *testing.T) {
 		if rapid.Bool().Draw(t, "commit") {
 			changes = commitLife(t)
 		}
+		if rapid.Bool().Draw(t, "noted") {
+			changes = noteReservations(t, changes)
+		}
 		for changes[len(changes)-1].New == nil { // nothing is rebuilt of what is gone
 			changes = changes[:len(changes)-1]
 		}
@@ -110,6 +113,31 @@ func TestRebuildItemGivesEventsThatWere(t *testing.T) {
 			t.Fatalf("%s: the event of the present state is neither rebuilt nor said to be lost: %+v", typesOf(derived), rb.Events)
 		}
 	})
+}
+
+// noteReservations gives the rows of a life the times at which their later attempts began, as writers do.
+func noteReservations(t *rapid.T, changes []Change) []Change {
+	var was *schema.Row
+	noted := make([]Change, len(changes))
+	for i, c := range changes {
+		if noted[i] = changeOf(was, nil); c.New == nil {
+			noted[i].TTL = c.TTL
+			continue
+		}
+		is, err := schema.DecodeRow(c.New.Fields())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if was != nil {
+			is.ReservedAt = was.ReservedAt
+			if is.Attempt > was.Attempt {
+				is.ReservedAt = is.UpdatedAt
+			}
+		}
+		noted[i] = changeOf(was, is)
+		was = is
+	}
+	return noted
 }
 
 // commitLife is a life that begins with a commit.
