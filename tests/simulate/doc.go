@@ -1,0 +1,36 @@
+// Command simulate runs the real code against the real local DynamoDB in a hostile world, for as long as it is told, from one
+// seed, and checks every promise after every step.
+//
+//	go run ./tests/simulate --seed 7 --steps 200 --profile storm
+//	go run ./tests/simulate --seed 1 --seeds 500 --profile all --coverage table.txt
+//
+// A violation is one line that names seed, step and invariant; the same seed, steps and profile find it again. The exit code
+// is 0 without a violation, 1 with one, 2 where the program itself could not go on. With --until-violation the first one
+// ends the program; --minimise=false leaves its history as it is, which is faster.
+//
+// # How it works
+//
+// A run lives in a bubble of package testing/synctest, so that time is simulated: pauses, leases, horizons and retries take
+// no real time. Every request of every process to DynamoDB, EventBridge, CloudWatch, a stream and the outside system waits at
+// the gate (gate.go), which is the HTTP client below the real SDK clients. When nobody can go on by itself, the scheduler
+// (world.go) takes one step: it begins an operation, lets time pass, or picks one waiting request and decides what happens
+// to it (faults.go). Real requests are made by one goroutine outside the bubble (store.go), and time stands still meanwhile.
+//
+// Every decision is drawn from the seed and from what it is about (operation 7; the third request of operation 7), never from
+// a common source: leaving one operation or fault out leaves the others as they were, which is what the minimiser lives on
+// (minimise.go). What the code under test draws itself comes from crypto/rand, which the seed decides too (random.go).
+//
+// # The world
+//
+// process.go has the processes, each with a clock of its own: workers that use the library, HTTP and direct doors, sweepers,
+// operators, a stream function, a poller. actors.go has what they do. outside.go has the outside system, with and
+// without idempotency keys, with and without a way to ask it. feed.go and shards.go deliver the tables' streams as Lambda does,
+// and as shards that split and close. A process that is killed makes no further request; another one takes its place.
+//
+// # The oracle
+//
+// oracle.go, transitions.go and drain.go hold the promises against the raw items, as the store's own stream tells of
+// them, and against the outside system's log. They use no code of the ledger. What PROTOCOL §4 says cannot be held (an
+// effect that lands beyond its horizon, a key used again after its retention) and what follows from a lie is counted under
+// "beyond promise"; everything else that goes wrong is a violation.
+package main

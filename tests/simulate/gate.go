@@ -1,0 +1,347 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The gate is where every process of the world waits: each request to DynamoDB, EventBridge, CloudWatch and the outside
+// system becomes an entry here, and nothing happens until the scheduler picks it. It is the HTTP client of the real SDK
+// clients, below their retries, and the client itself of what is not DynamoDB.
+type gate struct {
+	mu   sync.Mutex
+	all  []*entry
+	wake chan struct{} // something happened that the scheduler may be waiting for
+}
+
+// answer is what a request came to.
+type answer struct {
+	resp  *http.Response
+	value any
+	err   error
+}
+
+// entry is one request that waits for the scheduler.
+type entry struct {
+	op      *operation
+	seq     int // of the requests of its operation, from 1; given in a fixed order
+	target  string
+	purpose string // what the request is for, in the protocol's words
+	row     key    // the ledger row that it is about, where there is one
+	order   string // breaks ties between requests that one operation made at one moment
+	body    []byte
+	header  http.Header
+	act     func(fault) answer // what the request does where it is none to DynamoDB
+	due     time.Time          // not before
+	decided bool               // its fault has been drawn
+	gone    bool               // the caller has left
+	reply   chan answer
+}
+
+func (e *entry) dynamo() bool { return e.act == nil }
+
+// errDead is what a process gets that was killed: nothing of it reaches the world any more.
+var errDead = errors.New("the process is dead")
+
+// errBroken is a connection that broke.
+func errBroken() error { return &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET} }
+
+func (g *gate) nudge() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wait posts an entry and waits for its answer.
+func (g *gate) wait(ctx context.Context, e *entry) answer {
+	e.reply = make(chan answer, 1)
+	proc := e.op.proc
+	if proc.killed() {
+		return answer{err: errDead}
+	}
+	g.mu.Lock()
+	g.all = append(g.all, e)
+	g.mu.Unlock()
+	g.nudge()
+	select {
+	case a := <-e.reply:
+		if proc.killed() {
+			return answer{err: errDead}
+		}
+		return a
+	case <-ctx.Done():
+		g.leave(e)
+		return answer{err: ctx.Err()}
+	case <-proc.dead:
+		g.leave(e)
+		return answer{err: errDead}
+	}
+}
+
+func (g *gate) leave(e *entry) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e.gone = true
+	g.nudge()
+}
+
+// ready numbers what is new, forgets what nobody waits for any more, and returns what could run now, in a fixed order.
+func (g *gate) ready(now time.Time) []*entry {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = slices.DeleteFunc(g.all, func(e *entry) bool { return e.gone })
+	var fresh []*entry
+	for _, e := range g.all {
+		if e.seq == 0 {
+			fresh = append(fresh, e)
+		}
+	}
+	slices.SortStableFunc(fresh, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.op.id, b.op.id), cmp.Compare(a.target, b.target), strings.Compare(a.order, b.order))
+	})
+	for _, e := range fresh {
+		e.op.requests++
+		e.seq = e.op.requests
+	}
+	var out []*entry
+	for _, e := range g.all {
+		if !e.due.After(now) {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b *entry) int { return cmp.Or(cmp.Compare(a.op.id, b.op.id), cmp.Compare(a.seq, b.seq)) })
+	return out
+}
+
+// nextDue is when the first delayed entry may run; zero where there is none.
+func (g *gate) nextDue() (first time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.all {
+		if !e.gone && (first.IsZero() || e.due.Before(first)) {
+			first = e.due
+		}
+	}
+	return first
+}
+
+// take removes an entry that is about to run.
+func (g *gate) take(e *entry) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = slices.DeleteFunc(g.all, func(o *entry) bool { return o == e })
+}
+
+// opKey finds the operation that a request belongs to.
+type opKey struct{}
+
+// processClient is the HTTP client of one process's SDK clients.
+type processClient struct {
+	w    *world
+	proc *process
+}
+
+// Do hands the request to the scheduler.
+func (c *processClient) Do(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	op, ok := r.Context().Value(opKey{}).(*operation)
+	if !ok {
+		op = c.proc.background
+	}
+	e := &entry{op: op, body: body, header: r.Header.Clone()}
+	_, e.target, _ = strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	e.purpose, e.row = purposeOf(e.target, body)
+	e.order = e.purpose + e.row.pk + e.row.sk
+	a := c.w.wait(r.Context(), e)
+	if a.resp != nil {
+		a.resp.Request = r
+	}
+	return a.resp, a.err
+}
+
+// call hands a request that is none to DynamoDB to the scheduler.
+func (w *world) call(ctx context.Context, target, order string, act func(fault) answer) answer {
+	op, ok := ctx.Value(opKey{}).(*operation)
+	if !ok {
+		return answer{err: fmt.Errorf("%s: no operation in the context", target)}
+	}
+	return w.wait(ctx, &entry{op: op, target: target, purpose: target, order: order, act: act, row: op.row()})
+}
+
+// httpAnswer makes a response of what the store said, or of what it might have said.
+func httpAnswer(a backendAnswer) answer {
+	if a.err != nil {
+		return answer{err: errBroken()}
+	}
+	h := a.header.Clone()
+	h.Del("X-Amz-Crc32") // of the body as it was
+	return answer{resp: &http.Response{
+		Status: http.StatusText(a.status), StatusCode: a.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: h, ContentLength: int64(len(a.body)), Body: io.NopCloser(bytes.NewReader(a.body)),
+	}}
+}
+
+// serviceError is an answer of the service; message is empty, as it is in some versions: nobody may read it.
+func serviceError(code string, reasons []string) answer {
+	status := http.StatusBadRequest
+	if code == "InternalServerError" {
+		status = http.StatusInternalServerError
+	}
+	body := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#" + code}
+	if reasons != nil {
+		list := make([]map[string]string, len(reasons))
+		for i, r := range reasons {
+			list[i] = map[string]string{"Code": r}
+		}
+		body["CancellationReasons"] = list
+	}
+	text, _ := json.Marshal(body) // strings only
+	return httpAnswer(backendAnswer{status: status, header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, body: text})
+}
+
+// transactItem is one action of a transaction as the wire has it.
+type transactItem struct {
+	Put                                  *struct{ Item item }
+	Update, Delete, ConditionCheck, Get_ *struct {
+		Key                       item
+		UpdateExpression          string
+		ConditionExpression       string
+		ExpressionAttributeValues item
+	}
+}
+
+// transactionOf reads a transaction; nil where the request is none.
+func transactionOf(body []byte) []transactItem {
+	var in struct{ TransactItems []transactItem }
+	if json.Unmarshal(body, &in) != nil {
+		return nil
+	}
+	return in.TransactItems
+}
+
+// purposeOf says what a request is for, and which ledger row it is about.
+func purposeOf(target string, body []byte) (string, key) {
+	if target == "TransactWriteItems" {
+		return transactionPurpose(transactionOf(body))
+	}
+	var in struct {
+		Key                       item
+		ExpressionAttributeValues item
+		TransactItems             []struct{ Get struct{ Key item } }
+	}
+	_ = json.Unmarshal(body, &in) // what is no object has no purpose either
+	k := keyOf(in.Key)
+	switch {
+	case strings.HasPrefix(k.pk, "OBS#"):
+		return "observe", key{strings.TrimPrefix(k.pk, "OBS#"), k.sk}
+	case target == "GetItem" && strings.HasPrefix(k.sk, "TOOL#"):
+		return "read row", k
+	case target == "GetItem" && k.sk == "PLAN":
+		return "read plan", key{}
+	case target == "GetItem" && k.sk == "META":
+		return "read session", key{}
+	case target == "TransactGetItems":
+		return "read shards", key{}
+	case strings.HasPrefix(k.pk, "STREAM#") || strings.HasPrefix(k.pk, "LEASE#"):
+		return target + " lease", key{}
+	}
+	return target, key{}
+}
+
+func transactionPurpose(items []transactItem) (string, key) {
+	best, row := "write", key{}
+	for _, it := range items {
+		switch {
+		case it.Put != nil:
+			k := keyOf(it.Put.Item)
+			switch {
+			case strings.HasPrefix(k.sk, "TOOL#"):
+				return putPurpose(it.Put.Item), k
+			case k.sk == "PLAN":
+				best = "set plan"
+			case strings.HasPrefix(k.sk, "GRANT#"):
+				best = "grant"
+			case strings.HasPrefix(k.sk, "QUOTA#") && best == "write":
+				best = "create quota"
+			}
+		case it.Update != nil && strings.HasPrefix(it.Update.Key.str("sk"), "TOOL#"):
+			p := updatePurpose(it.Update.UpdateExpression, it.Update.ConditionExpression, it.Update.ExpressionAttributeValues)
+			if p != "compensated" && p != "link" {
+				return p, keyOf(it.Update.Key)
+			}
+			best, row = p, keyOf(it.Update.Key)
+		case it.Delete != nil && strings.HasPrefix(it.Delete.Key.str("sk"), "TOOL#"):
+			return "erase row", keyOf(it.Delete.Key)
+		case it.Delete != nil:
+			best = "erase"
+		}
+	}
+	return best, row
+}
+
+func putPurpose(it item) string {
+	switch {
+	case it.str("state") == "pending":
+		return "reserve"
+	case it.has("settledFrom"):
+		return "settle new"
+	}
+	return "commit"
+}
+
+func updatePurpose(update, condition string, v item) string {
+	guard := v.str(":guardState")
+	switch v.str(":state") {
+	case "pending":
+		return "takeover"
+	case "failed":
+		return map[string]string{"released": "release", "expired": "expire"}[v.str(":failure")] + map[bool]string{true: "resolve"}[v.str(":failure") == "resolved"]
+	case "applied":
+		switch {
+		case strings.Contains(update, "#attempt = #attempt"):
+			return "commit failed"
+		case v.str(":settledBy") == "person":
+			return "resolve applied"
+		case v.has(":guardVersion") && guard == "failed":
+			return "verify settle"
+		case v.has(":guardVersion"):
+			return "sweep finalize"
+		case guard == "failed":
+			return "settle late"
+		case strings.Contains(condition, "#attempt >"):
+			return "settle fenced"
+		}
+		return "finalize"
+	}
+	for _, c := range []struct{ attr, purpose string }{
+		{":compensatedAt", "compensated"},
+		{":compensatedBy", "link"},
+		{":deadline", "extend"},
+		{":sweepAt", "defer"},
+		{":held", "hold"},
+		{":by", "link"},
+		{":erasing", "erase mark"},
+		{":suspects", "suspect"},
+	} {
+		if v.has(c.attr) {
+			return c.purpose
+		}
+	}
+	return "update row"
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// flags are what the program is told.
+type flags struct {
+	seed, seeds     uint64
+	steps           int
+	profile         string
+	json, verbose   bool
+	untilViolation  bool
+	minimise        bool
+	coverage        string
+	perStore        int
+	history         int
+	profileSelected profile
+}
+
+func parse(arguments []string) (*flags, error) {
+	f := &flags{}
+	set := flag.NewFlagSet("simulate", flag.ContinueOnError)
+	set.Uint64Var(&f.seed, "seed", 1, "the first seed")
+	set.Uint64Var(&f.seeds, "seeds", 1, "how many seeds to run, one after the other")
+	set.IntVar(&f.steps, "steps", 200, "steps of each run, before everything is brought to its end")
+	set.StringVar(&f.profile, "profile", "storm", "calm, storm or chaos; all: each in turn")
+	set.BoolVar(&f.json, "json", false, "print one JSON document a run")
+	set.BoolVar(&f.verbose, "v", false, "print every step")
+	set.BoolVar(&f.untilViolation, "until-violation", false, "stop at the first violation; exit code 1 and one line naming seed, step and invariant")
+	set.BoolVar(&f.minimise, "minimise", true, "shorten the history of a violation")
+	set.StringVar(&f.coverage, "coverage", "", "write the table of faults, operations and states to this file")
+	set.IntVar(&f.perStore, "per-store", 8, "runs that share one store process, which slows down as its streams grow")
+	set.IntVar(&f.history, "history", 40, "steps of a violation's history to print")
+	if err := set.Parse(arguments); err != nil {
+		return nil, err
+	}
+	if set.NArg() > 0 {
+		return nil, fmt.Errorf("simulate: unknown argument %q", set.Arg(0))
+	}
+	at := slices.IndexFunc(profiles, func(p profile) bool { return p.name == f.profile })
+	if at < 0 && f.profile != "all" {
+		return nil, fmt.Errorf("simulate: unknown profile %q: calm, storm, chaos or all", f.profile)
+	}
+	if f.steps < 0 || f.perStore < 1 {
+		return nil, errors.New("simulate: steps and per-store must not be negative")
+	}
+	if at >= 0 {
+		f.profileSelected = profiles[at]
+	}
+	return f, nil
+}
+
+func main() {
+	f, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	inTest(func(t *testing.T) { os.Exit(f.run(t)) })
+}
+
+// inTest runs f as a test does: a bubble of simulated time belongs to one.
+func inTest(f func(t *testing.T)) {
+	os.Args = []string{os.Args[0], "-test.timeout=0"}
+	testing.Main(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "Simulation", F: f}}, nil, nil)
+}
+
+// run runs the seeds and returns the exit code.
+func (f *flags) run(t *testing.T) int {
+	s := newSession(f.perStore)
+	defer s.close()
+	total := newTotal()
+	violations := 0
+	for seed := f.seed; seed < f.seed+f.seeds; seed++ {
+		cfg := config{seed: seed, steps: f.steps, profile: f.profileSelected}
+		if f.profile == "all" {
+			cfg.profile = profiles[seed%uint64(len(profiles))]
+		}
+		if f.verbose {
+			cfg.verbose = os.Stderr
+		}
+		out, err := s.simulate(t, cfg)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "simulate: seed %d: %v\n", seed, err)
+			return 2
+		}
+		total.add(out)
+		f.print(out)
+		if out.Violation != nil {
+			violations++
+			if f.minimise {
+				f.printMinimised(s.minimise(t, cfg, out))
+			}
+			if f.untilViolation {
+				break
+			}
+		}
+	}
+	if f.seeds > 1 && !f.json {
+		fmt.Print(total.text())
+	}
+	if f.coverage != "" {
+		if err := os.WriteFile(f.coverage, []byte(total.table()), 0o600); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
+	}
+	if violations > 0 {
+		return 1
+	}
+	return 0
+}
+
+func (f *flags) print(out run) {
+	if f.json {
+		_ = json.NewEncoder(os.Stdout).Encode(out) // to a terminal or a pipe
+		return
+	}
+	if v := out.Violation; v != nil {
+		fmt.Printf("VIOLATION seed %d step %d profile %s: %s: %s\n", v.Seed, v.Step, out.Profile, v.Invariant, v.Detail)
+		if !f.untilViolation {
+			fmt.Println(strings.Join(out.History[max(0, len(out.History)-f.history):], "\n"))
+		}
+		fmt.Printf("again: go run ./tests/simulate --seed %d --steps %d --profile %s\n", out.Seed, f.steps, out.Profile)
+		return
+	}
+	if f.seeds == 1 {
+		fmt.Printf("seed %d, profile %s: %d steps, %s of simulated time, trace %s: no violation\n", out.Seed, out.Profile, out.Steps, out.Simulated.Round(1e9), out.Hash)
+		fmt.Print(statsText(out.Stats))
+	}
+}
+
+func (f *flags) printMinimised(m *minimised) {
+	if m == nil || f.json {
+		return
+	}
+	fmt.Printf("shortened to %d of %d operations and %d of %d faults in %d runs:\n%s\n",
+		m.ops, m.opsBefore, m.faults, m.faultsBefore, m.runs, strings.Join(m.history[max(0, len(m.history)-3*f.history):], "\n"))
+}
+
+// session runs seeds on stores that it starts and ends.
+type session struct {
+	perStore int
+	used     int
+	b        *backend
+	dir      string
+}
+
+func newSession(perStore int) *session { return &session{perStore: perStore} }
+
+func (s *session) close() {
+	if s.b != nil {
+		s.b.stop()
+		s.b = nil
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
+// simulate runs one seed. It takes the runtime's own choices away: one processor, and garbage collection between steps only.
+func (s *session) simulate(t *testing.T, cfg config) (run, error) {
+	if s.used >= s.perStore {
+		s.close()
+		s.used = 0
+	}
+	if s.b == nil {
+		dir, err := os.MkdirTemp("", "simulate") //nolint:usetesting // it outlives the run: several share a store
+		if err != nil {
+			return run{}, err
+		}
+		s.dir = dir
+		if s.b, err = startBackend(context.Background(), filepath.Join(dir, "store.db")); err != nil {
+			return run{}, err
+		}
+	}
+	s.used++
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer runtime.GC()
+	cfg.alive = new(atomic.Int64)
+	done := make(chan struct{})
+	defer close(done)
+	go watch(cfg.seed, cfg.alive, done)
+	return simulate(t, s.b, cfg)
+}
+
+// standstill is how long a run may stand still in real time. A goroutine that waits for a lock, not for the scheduler, lets no
+// time pass in the bubble, and nothing but the real clock can tell.
+const standstill = 30 * time.Second
+
+func watch(seed uint64, alive *atomic.Int64, done chan struct{}) {
+	tick := time.NewTicker(standstill)
+	defer tick.Stop()
+	before := int64(-1)
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		now := alive.Load()
+		if now == before {
+			buf := make([]byte, 4<<20)
+			buf = buf[:runtime.Stack(buf, true)]
+			fmt.Printf("VIOLATION seed %d step %d: %s: it stands still\n%s\n", seed, now, invBound, buf)
+			os.Exit(1)
+		}
+		before = now
+	}
+}
+
+func statsText(stats map[string]map[string]int) string {
+	var b strings.Builder
+	groups := make([]string, 0, len(stats))
+	for g := range stats {
+		groups = append(groups, g)
+	}
+	slices.Sort(groups)
+	for _, g := range groups {
+		names := make([]string, 0, len(stats[g]))
+		for n := range stats[g] {
+			names = append(names, n)
+		}
+		slices.Sort(names)
+		for i, n := range names {
+			names[i] = fmt.Sprintf("%s %d", n, stats[g][n])
+		}
+		_, _ = io.WriteString(&b, fmt.Sprintf("  %-14s %s\n", g, strings.Join(names, ", ")))
+	}
+	return b.String()
+}

@@ -1,0 +1,522 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"toolledger/writers"
+)
+
+// The invariants, by the words that a violation names.
+const (
+	invOneIntent   = "1: one call key, one intent, one result"
+	invBooks       = "2: books balance"
+	invRefund      = "3: a refund goes back where it came from, once"
+	invFence       = "4: only the holder of the current attempt acts"
+	invRecorded    = "5: an effect that happened is recorded"
+	invRefused     = "6: nothing is written for a request that is refused"
+	invEvents      = "7: events are the transitions"
+	invTenants     = "8: tenants are apart"
+	invBound       = "every call ends within its bound"
+	invEffects     = "one effect for each action"
+	invTransition  = "the protocol's transitions"
+	invQuota       = "quota items"
+	invMetrics     = "metrics within their guarantee"
+	invLeftovers   = "nothing is left behind"
+	invReplayed    = "1: a replay returns the stored bytes"
+	invNotInvented = "5: what is recorded as applied happened"
+)
+
+// oracle holds the promises against the raw items, as the store's own stream tells of them, and against the outside
+// system's log. Nothing of the code under test has a part in it.
+type oracle struct {
+	w         *world
+	debits    map[key]int64               // of each quota item: by pending and applied rows, and by those that left the table as such
+	taken     map[key]map[key]taken       // of each row: what it has debited now
+	epochs    map[key]int                 // of each quota item: how often it was removed
+	deadlines map[string]time.Time        // of each attempt, the latest
+	archived  map[string]bool             // row ids that have left the table by the rules
+	attempts  map[string]map[string]bool  // per row id: the intents that were stored
+	expected  map[string]int              // events, as type|entity|version
+	observed  map[string]map[string]int64 // of observations: counters
+	rowOf     map[string]key              // of a row id
+	fresh     []string                    // events of the record that is being read
+}
+
+type taken struct {
+	tokens int64
+	epoch  int
+}
+
+func newOracle(w *world) *oracle {
+	return &oracle{
+		w: w, debits: map[key]int64{}, taken: map[key]map[key]taken{}, epochs: map[key]int{}, deadlines: map[string]time.Time{},
+		archived: map[string]bool{}, attempts: map[string]map[string]bool{}, expected: map[string]int{},
+		observed: map[string]map[string]int64{}, rowOf: map[string]key{},
+	}
+}
+
+// stateOf is a row's state in the words of the coverage table.
+func (o *oracle) stateOf(k key) string {
+	if k == (key{}) {
+		return "-"
+	}
+	it := o.w.store.ledger.items[k]
+	switch it.str("state") {
+	case "":
+		return "absent"
+	case "pending":
+		switch {
+		case it.has("held"):
+			return "held"
+		case it.num("deadline") < o.w.now().UnixMilli():
+			return "overdue"
+		}
+		return "pending"
+	case "failed":
+		if it.has("unverified") {
+			return it.str("failure") + ", unverified"
+		}
+		return it.str("failure")
+	}
+	return it.str("state")
+}
+
+func isRow(k key) bool { return strings.HasPrefix(k.sk, "TOOL#") && strings.HasPrefix(k.pk, "TENANT#") }
+
+func isQuota(k key) bool { return strings.HasPrefix(k.sk, "QUOTA#") }
+
+// wrote looks at what one request wrote.
+func (o *oracle) wrote(op *operation, all []*record) error {
+	touched := map[key]bool{}
+	var rows, quotas, plans, grants []*record
+	for _, r := range all {
+		switch {
+		case isRow(r.key) && !r.control:
+			rows = append(rows, r)
+			o.move(r, touched)
+		case isQuota(r.key) && !r.control:
+			quotas = append(quotas, r)
+			touched[r.key] = true
+		case r.key.sk == "PLAN":
+			plans = append(plans, r)
+		case strings.HasPrefix(r.key.sk, "GRANT#"):
+			grants = append(grants, r)
+		}
+		o.fresh = nil
+		if err := o.expect(r); err != nil {
+			return err
+		}
+		o.w.feed.add(r, o.fresh)
+		if err := o.own(op, r); err != nil {
+			return err
+		}
+	}
+	if op != nil {
+		op.wrote = append(op.wrote, all...)
+	}
+	for _, check := range []func() error{
+		func() error { return o.rowsMoved(op, rows) },
+		func() error { return o.quotaMoved(op, rows, quotas, plans, grants) },
+		func() error { return o.plansMoved(plans, quotas) },
+		func() error { return o.balance(touched) },
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// own holds that an operation writes to its own tenant alone.
+func (o *oracle) own(op *operation, r *record) error {
+	if op == nil || op.intent == nil && op.tenant == nil {
+		return nil
+	}
+	mine := op.tenant
+	if op.intent != nil {
+		mine = op.intent.tenant
+	}
+	if t := tenantOf(r.key.pk); t != mine.id {
+		return o.w.broken(invTenants, "operation %d %s of tenant %s wrote %v", op.id, op.name(), mine.id, r.key)
+	}
+	return nil
+}
+
+// debitsOf is what a row has taken from quota items, as far as its state lets it count.
+func debitsOf(k key, it item) map[key]int64 {
+	out := map[key]int64{}
+	if s := it.str("state"); s != "pending" && s != "applied" {
+		return out
+	}
+	t := tenantOf(k.pk)
+	for name, n := range it.amounts("debits") {
+		period, shard, _ := strings.Cut(name, "/")
+		q := key{"TENANT#" + t, "QUOTA#" + period}
+		if shard != "0" {
+			q.pk += "#SHARD#" + shard
+		}
+		out[q] += n
+	}
+	return out
+}
+
+// move keeps account of what rows have debited. What leaves the table, by time or by an erase, stays accounted for.
+func (o *oracle) move(r *record, touched map[key]bool) {
+	replaced := r.old != nil && (r.new == nil || r.new.str("rowId") != r.old.str("rowId"))
+	if !replaced {
+		for q, t := range o.taken[r.key] {
+			touched[q] = true
+			if t.epoch == o.epochs[q] {
+				o.debits[q] -= t.tokens
+			}
+		}
+	}
+	delete(o.taken, r.key)
+	if r.new == nil {
+		return
+	}
+	now := map[key]taken{}
+	for q, n := range debitsOf(r.key, r.new) {
+		touched[q] = true
+		now[q] = taken{n, o.epochs[q]}
+		o.debits[q] += n
+	}
+	o.taken[r.key] = now
+}
+
+// balance holds the books: granted − remaining = Σ debits, to the token, at every moment.
+func (o *oracle) balance(touched map[key]bool) error {
+	for q := range touched {
+		it := o.w.store.ledger.items[q]
+		if it == nil {
+			continue // gone: what was debited there is nobody's any more
+		}
+		if diff := it.num("granted") - it.num("remaining") - o.debits[q]; diff != 0 {
+			what := invBooks
+			if diff < 0 {
+				what = invRefund
+			}
+			return o.w.broken(what, "%s %s: granted %d, remaining %d, debits %d", q.pk, q.sk, it.num("granted"), it.num("remaining"), o.debits[q])
+		}
+	}
+	return nil
+}
+
+// rowsMoved looks at what became of rows beyond the state machine.
+func (o *oracle) rowsMoved(op *operation, rows []*record) error {
+	for _, r := range rows {
+		if r.new == nil {
+			o.archived[r.old.str("rowId")] = true
+			continue
+		}
+		id := r.new.str("rowId")
+		if r.old != nil && r.old.str("rowId") != id {
+			o.archived[r.old.str("rowId")] = true
+		}
+		o.rowOf[id] = r.key
+		if r.new.has("deadline") {
+			o.deadlines[attemptName(id, r.new.num("attempt"))] = time.UnixMilli(r.new.num("deadline")).UTC()
+		}
+		if o.attempts[id] == nil {
+			o.attempts[id] = map[string]bool{}
+		}
+		o.attempts[id][r.new.text("intentHash")] = true
+		if len(o.attempts[id]) > 1 {
+			return o.w.broken(invOneIntent, "row %s holds a second intent", r.key.sk)
+		}
+		if err := o.happened(op, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func attemptName(rowID string, attempt int64) string { return fmt.Sprintf("%s/%d", rowID, attempt) }
+
+// happened holds that nothing is recorded as applied that did not happen.
+func (o *oracle) happened(_ *operation, r *record) error {
+	if r.new.str("state") != "applied" || r.old.str("state") == "applied" && r.old.str("rowId") == r.new.str("rowId") {
+		return nil
+	}
+	s := serviceOf(r.new.str("tool"))
+	ref := r.new.str("lookup")
+	if s == nil || s.commit || ref == "" || beginsAnew(r) { // a commit is its own effect
+		return nil
+	}
+	if len(o.w.out.byRef[ref]) == 0 && o.w.lies[ref] == "" {
+		return o.w.broken(invNotInvented, "row %s is applied by %s, and nothing happened", r.key.sk, r.new.str("settledBy"))
+	}
+	return nil
+}
+
+func serviceOf(name string) *service {
+	i := slices.IndexFunc(services, func(s service) bool { return s.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &services[i]
+}
+
+// quotaMoved holds what a change of quota items needs beside it, and what it may not do.
+func (o *oracle) quotaMoved(op *operation, rows, quotas, plans, grants []*record) error {
+	spends := slices.ContainsFunc(rows, func(r *record) bool { return beginsAnew(r) })
+	var extra int64
+	for _, q := range quotas {
+		if q.new == nil {
+			o.epochs[q.key]++
+			o.debits[q.key] = 0
+			continue
+		}
+		extra += q.new.num("extra") - q.old.num("extra")
+		fell := q.old != nil && q.new.num("remaining") < q.old.num("remaining")
+		switch {
+		case fell && spends && q.new.num("remaining") < 0 && !slices.ContainsFunc(rows, settles):
+			return o.w.broken(invQuota, "%v was debited below zero by operation %d", q.key, op.id)
+		case fell && spends && q.old.has("suspended"):
+			return o.w.broken(invQuota, "%v of a suspended tenant was debited by operation %d", q.key, op.id)
+		case q.old != nil && len(rows) == 0 && len(plans) == 0 && len(grants) == 0 && q.old.num("remaining") != q.new.num("remaining"):
+			return o.w.broken(invQuota, "%v moved without a row, a plan or a grant", q.key)
+		}
+		if q.old == nil {
+			if err := o.created(q); err != nil {
+				return err
+			}
+		}
+	}
+	var granted int64
+	for _, g := range grants {
+		if g.old == nil && g.new != nil {
+			granted += g.new.num("tokens")
+		}
+	}
+	if erased := len(grants) > 0 && grants[0].new == nil; !erased && extra != granted {
+		if !slices.ContainsFunc(quotas, func(q *record) bool { return q.new == nil }) {
+			return o.w.broken(invQuota, "grants of %d tokens added %d", granted, extra)
+		}
+	}
+	return nil
+}
+
+// beginsAnew tells whether a row change is one that needs tokens: a reservation or a commit.
+func beginsAnew(r *record) bool {
+	if r.new == nil {
+		return false
+	}
+	fresh := r.old == nil || r.old.str("rowId") != r.new.str("rowId")
+	switch r.new.str("state") {
+	case "pending":
+		return fresh || r.old.str("state") == "failed"
+	case "applied":
+		return fresh && !r.new.has("settledFrom") || r.old.str("state") == "failed" && r.new.num("attempt") > r.old.num("attempt")
+	}
+	return false
+}
+
+// settles tells whether a row change is a settlement, which never fails on quota.
+func settles(r *record) bool { return r.new.str("state") == "applied" && !beginsAnew(r) }
+
+// created holds that a period's quota items come all at once, from the plan as it is.
+func (o *oracle) created(q *record) error {
+	tenant, period := tenantOf(q.key.pk), strings.TrimPrefix(q.key.sk, "QUOTA#")
+	plan := o.w.store.control.items[key{"TENANT#" + tenant, "PLAN"}]
+	if plan == nil {
+		return o.w.broken(invQuota, "%v was created without a plan", q.key)
+	}
+	n, base := o.shards(tenant, period)
+	if n != plan.num("shards") || base != plan.num("tokens") {
+		return o.w.broken(invQuota, "period %s of %s has %d shards of %d tokens; its plan has %d and %d",
+			period, tenant, n, base, plan.num("shards"), plan.num("tokens"))
+	}
+	if q.new.has("suspended") != plan.has("suspended") {
+		return o.w.broken(invQuota, "%v was created suspended: %t", q.key, q.new.has("suspended"))
+	}
+	return nil
+}
+
+// shards counts the quota items of a period, from shard 0 on, and what the plan has granted them.
+func (o *oracle) shards(tenant, period string) (n, base int64) {
+	for {
+		k := key{"TENANT#" + tenant, "QUOTA#" + period}
+		if n > 0 {
+			k.pk += fmt.Sprintf("#SHARD#%d", n)
+		}
+		it := o.w.store.ledger.items[k]
+		if it == nil {
+			return n, base
+		}
+		base += it.num("granted") - it.num("extra")
+		n++
+	}
+}
+
+// plansMoved holds that a plan change reaches the running period with it.
+func (o *oracle) plansMoved(plans, _ []*record) error {
+	for _, p := range plans {
+		if p.new == nil {
+			continue
+		}
+		if p.old != nil && p.new.num("version") != p.old.num("version")+1 {
+			return o.w.broken(invQuota, "a plan went from version %d to %d", p.old.num("version"), p.new.num("version"))
+		}
+		tenant, period := tenantOf(p.key.pk), o.period(p.new)
+		n, base := o.shards(tenant, period)
+		if n > 0 && (base != p.new.num("tokens") || n != p.new.num("shards")) {
+			return o.w.broken(invQuota, "the plan of %s grants %d over %d, its period %s has %d over %d",
+				tenant, p.new.num("tokens"), p.new.num("shards"), period, base, n)
+		}
+		for i := range n {
+			k := key{"TENANT#" + tenant, "QUOTA#" + period}
+			if i > 0 {
+				k.pk += fmt.Sprintf("#SHARD#%d", i)
+			}
+			if it := o.w.store.ledger.items[k]; it.has("suspended") != p.new.has("suspended") {
+				return o.w.broken(invQuota, "%v is suspended: %t; its plan is: %t", k, it.has("suspended"), p.new.has("suspended"))
+			}
+		}
+	}
+	return nil
+}
+
+// period is the name of the period that is current by the true clock.
+func (o *oracle) period(plan item) string {
+	switch kind := plan.str("period"); kind {
+	case "always":
+		return "ALWAYS"
+	case "day":
+		return o.w.now().Format("2006-01-02")
+	}
+	return o.w.now().Format("2006-01")
+}
+
+// checkFence is asked at the moment that a tool's Act begins.
+func (w *world) checkFence(op *operation, c writers.CallInfo) {
+	if op.proc.killed() {
+		return
+	}
+	it := w.store.ledger.items[op.rowKey()]
+	now := op.proc.now()
+	deadline, known := w.oracle.deadlines[attemptName(c.RowID, int64(c.Attempt))]
+	switch {
+	case !known:
+		_ = w.broken(invFence, "operation %d acts on attempt %d of %s, which was never reserved", op.id, c.Attempt, op.rowKey().sk)
+	case !now.Before(deadline):
+		_ = w.broken(invFence, "operation %d acts on attempt %d of %s at %s, after its deadline %s", op.id, c.Attempt, op.rowKey().sk, now, deadline)
+	case it.str("state") != "pending" || it.str("rowId") != c.RowID || it.num("attempt") != int64(c.Attempt):
+		_ = w.broken(invFence, "operation %d acts on attempt %d of %s, which is %s, attempt %d",
+			op.id, c.Attempt, op.rowKey().sk, w.oracle.stateOf(op.rowKey()), it.num("attempt"))
+	}
+}
+
+// effectLanded holds that one action has one effect, but for what the protocol says that it cannot hold, which is counted.
+func (w *world) effectLanded(s *service, e *effect) {
+	deadline := w.oracle.deadlines[attemptName(e.rowID, int64(e.attempt))]
+	e.deadline, e.tooLate = deadline, e.byClock.After(deadline.Add(horizon))
+	w.count("effect", s.name)
+	list := w.out.byRef[e.ref]
+	if e.tooLate {
+		e.excused = "landed beyond the horizon"
+		w.count("beyond promise", "effect landed beyond its horizon")
+	}
+	var blamed []*effect
+	for _, other := range list {
+		switch {
+		case other.excused != "":
+		case other != e && other.rowID != e.rowID && w.oracle.archived[other.rowID]:
+			w.count("beyond promise", "key used again after its retention")
+		default:
+			blamed = append(blamed, other)
+		}
+	}
+	if len(blamed) < 2 {
+		if len(list) > 1 {
+			w.count("beyond promise", "two effects")
+		}
+		return
+	}
+	switch {
+	case s.idempotent && !s.keys:
+		w.count("beyond promise", "idempotent tool acted twice, harmlessly")
+	case w.lies[e.ref] != "":
+		w.count("beyond promise", "two effects after a lie")
+	default:
+		a, b := blamed[0], blamed[1]
+		_ = w.broken(invEffects, "%s happened twice: attempt %d at %s (operation %d), attempt %d at %s (operation %d)",
+			e.ref, a.attempt, a.at.Format(time.TimeOnly), a.opID, b.attempt, b.at.Format(time.TimeOnly), b.opID)
+	}
+}
+
+// ended looks at what an operation's caller was told.
+func (o *oracle) ended(op *operation, code string) error {
+	if o.w.failure != nil {
+		return o.w.failure
+	}
+	for _, got := range op.results {
+		if err := o.told(op, got); err != nil {
+			return err
+		}
+	}
+	if op.intent == nil || !slices.Contains(nothingWritten, writers.Code(code)) {
+		return nil
+	}
+	for _, r := range op.wrote {
+		if !isRow(r.key) || r.key.pk != op.rowKey().pk || r.new.str("failure") == "expired" || r.new.str("settledBy") == "verify" {
+			continue
+		}
+		return o.w.broken(invRefused, "operation %d %s was refused with %s and wrote %v", op.id, op.name(), code, r.key)
+	}
+	return nil
+}
+
+// nothingWritten are refusals of a call's first transaction, and of nothing after it.
+var nothingWritten = []writers.Code{
+	writers.ErrKeyConflict, writers.ErrQuotaExhausted, writers.ErrNotProvisioned, writers.ErrSuspended, writers.ErrNotCompensable,
+}
+
+// told holds a result that a caller was given against the row.
+func (o *oracle) told(op *operation, got returned) error {
+	it := o.w.store.ledger.items[op.rowKey()]
+	if got.rowID != "" && it.str("rowId") != got.rowID {
+		if !o.archived[got.rowID] && !it.has("settledFrom") {
+			return o.w.broken(invReplayed, "operation %d was told of row %s, which is not there", op.id, got.rowID)
+		}
+		return nil
+	}
+	if it.str("state") != "applied" {
+		return o.w.broken(invRecorded, "operation %d was told %s, and %s is %s", op.id, got.outcome, op.rowKey().sk, o.stateOf(op.rowKey()))
+	}
+	if stored := it.str("resultJson"); stored != got.json {
+		return o.w.broken(invReplayed, "operation %d was told %s, and the row has %s", op.id, got.json, stored)
+	}
+	var r receipt
+	if json.Unmarshal([]byte(got.json), &r) != nil || op.kind.name != "look" && r.Ref != op.args().Ref {
+		return o.w.broken(invOneIntent, "operation %d asked for %s and was told %s", op.id, op.args().Ref, got.json)
+	}
+	return nil
+}
+
+// leftBehind looks for goroutines that outlived the processes they belonged to.
+func (o *oracle) leftBehind() error {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	mine := true
+	for g := range bytes.SplitSeq(buf, []byte("\n\n")) {
+		head, _, _ := bytes.Cut(g, []byte("\n"))
+		if !bytes.Contains(head, []byte("synctest bubble")) {
+			mine = false
+			continue
+		}
+		if mine || bytes.Contains(g, []byte("simulate.(*world).run(")) || bytes.Contains(g, []byte("main.(*world).run(")) ||
+			bytes.Contains(g, []byte("internal/synctest.Run(")) || bytes.Contains(g, []byte("testing/synctest.testingSynctestTest(")) {
+			mine = false
+			continue
+		}
+		return o.w.broken(invLeftovers, "a goroutine outlived its process: %s", g)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	crand "crypto/rand"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	smithyrand "github.com/aws/smithy-go/rand"
+
+	"toolledger/internal/jitter"
+)
+
+// seeded is a source of random bytes that a seed decides.
+type seeded struct {
+	mu  sync.Mutex
+	src *rand.ChaCha8
+}
+
+// Read never fails.
+func (s *seeded) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.src.Read(p)
+}
+
+// seedRandom makes everything that the process draws follow from a seed: row ids, nonces, jitter, the SDK's tokens. What it
+// returns takes that back. (testing/cryptotest does the same, in test binaries alone.)
+func seedRandom(seed uint64) (restore func()) {
+	var key [32]byte
+	for i := range 8 {
+		key[i] = byte(seed >> (8 * i))
+	}
+	s := &seeded{src: rand.NewChaCha8(key)}
+	before, smithyBefore := crand.Reader, smithyrand.Reader
+	crand.Reader, smithyrand.Reader = io.Reader(s), io.Reader(s)
+	return func() { crand.Reader, smithyrand.Reader = before, smithyBefore }
+}
+
+// seededRetries makes the SDK draw the pauses between its retries from the same source; how often it retries, and what, and
+// the ceilings of the pauses stay as they are.
+func seededRetries(o *dynamodb.Options) {
+	if r, ok := o.Retryer.(aws.RetryerV2); ok {
+		o.Retryer = seededRetryer{r}
+	}
+}
+
+type seededRetryer struct{ aws.RetryerV2 }
+
+// RetryDelay is the SDK's: full jitter below 25 ms, for throttling below 1 s, doubled each time up to 20 s.
+func (seededRetryer) RetryDelay(attempt int, err error) (time.Duration, error) {
+	base := 25 * time.Millisecond
+	for _, t := range retry.DefaultThrottles {
+		if t.IsErrorThrottle(err).Bool() {
+			base = time.Second
+		}
+	}
+	return jitter.N(min(base<<min(attempt, 10), 20*time.Second)), nil
+}
