@@ -77,7 +77,6 @@ type functionCase struct {
 // TestProgramsAreFunctions: every door of the writer, and every example that says so, starts as the binary that Lambda runs, takes an
 // event, and answers it.
 func TestProgramsAreFunctions(t *testing.T) {
-	t.Parallel()
 	g := rig.New(t, func(c *writers.Config) { c.Now = nil })
 	world := functionWorld(t, g)
 	binaries := map[string]string{}
@@ -140,7 +139,7 @@ func invokeBinary(t *testing.T, g *rig.Rig, binary string, c functionCase) strin
 	}
 }
 
-// table makes a table with a hash key, and a range key unless that is "".
+// functionTable makes a table with a hash key, and a range key unless that is "".
 func functionTable(t *testing.T, g *rig.Rig, name, hash, rang string) string {
 	t.Helper()
 	name = g.Table + "-" + name
