@@ -39,7 +39,8 @@ type Alarm struct {
 	Condition  string // of the template, under which it exists
 }
 
-// Query is a metric that an expression uses.
+// Query is a metric that an expression uses. A sum is written SUM([FILL(a, 0), …]): a metric that was never sent takes no part
+// in it, where a plain + might have no value at all.
 type Query struct {
 	ID     string // lower-case
 	Metric Metric
@@ -98,7 +99,7 @@ func sweepAlarms() []Alarm {
 		},
 		{
 			ID: "SweepFailuresAlarm", Name: "sweep-failures", Says: "Sweeps fail, whole or for some reservations, again and again.",
-			Page: true, Expression: "FILL(errors, 0) + FILL(failed, 0)",
+			Page: true, Expression: "SUM([FILL(errors, 0), FILL(failed, 0)])",
 			Queries: []Query{
 				{"errors", own(metrics.SweepErrors), metrics.StatisticSum},
 				{"failed", function("Errors", "SweeperFunction"), metrics.StatisticSum},
@@ -133,7 +134,7 @@ func streamAlarms() []Alarm {
 		},
 		{
 			ID: "StreamFailuresAlarm", Name: "stream-failures", Says: "Stream records were given up and set aside, or lost: the audit trail has holes until they are redriven.",
-			Page: true, Expression: "FILL(ledger, 0) + FILL(control, 0) + FILL(dropledger, 0) + FILL(dropcontrol, 0) + FILL(undelivered, 0)",
+			Page: true, Expression: "SUM([FILL(ledger, 0), FILL(control, 0), FILL(dropledger, 0), FILL(dropcontrol, 0), FILL(undelivered, 0)])",
 			Queries: []Query{
 				{"ledger", mapping("OnFailureDestinationDeliveredEventCount", ledgerMapping), metrics.StatisticSum},
 				{"control", mapping("OnFailureDestinationDeliveredEventCount", controlMapping), metrics.StatisticSum},
@@ -150,7 +151,7 @@ func streamAlarms() []Alarm {
 func doorAlarms() []Alarm {
 	index := Alarm{
 		ID: "IndexThrottlingAlarm", Name: "index-throttling", Says: "Writes are throttled by the index of reservations or the ledger table, and calls fail for it.",
-		Page: true, Expression: "FILL(onindex, 0) + FILL(ontable, 0)",
+		Page: true, Expression: "SUM([FILL(onindex, 0), FILL(ontable, 0)])",
 		Queries: []Query{
 			{"onindex", index("WriteThrottleEvents"), metrics.StatisticSum},
 			{"ontable", table("WriteThrottleEvents", "LedgerTable"), metrics.StatisticSum},
@@ -220,7 +221,7 @@ func noticeAlarms() []Alarm {
 	undelivered.Metric, undelivered.Stat, undelivered.MissingWhy = queue("EventDeadLetters"), metrics.StatisticMax, dlq.MissingWhy
 	lost := event("MetricsLostAlarm", "metrics-lost", "", "Points of metrics were dropped or may have been: sums are too low.", false)
 	lost.Metric, lost.Stat = Metric{}, ""
-	lost.Expression = "FILL(dropped, 0) + FILL(uncertain, 0)"
+	lost.Expression = "SUM([FILL(dropped, 0), FILL(uncertain, 0)])"
 	lost.Queries = []Query{
 		{"dropped", own(metrics.MetricsDropped), metrics.StatisticSum},
 		{"uncertain", own(metrics.MetricsUncertain), metrics.StatisticSum},

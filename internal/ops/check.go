@@ -201,7 +201,7 @@ func (a Alarm) checkExpression(defined []metrics.Definition) []error {
 	if a.Metric.Name != "" || a.Stat != "" || len(a.Queries) == 0 || len(a.Queries)+1 > maxQueries {
 		wrong("an expression goes over 1 to %d queries and nothing else", maxQueries-1)
 	}
-	known := []string{"IF", "FILL", "AND", "OR", "MAX"}
+	known := []string{"IF", "FILL", "AND", "OR", "SUM"}
 	for _, q := range a.Queries {
 		if !queryID.MatchString(q.ID) || slices.Contains(known, q.ID) || q.ID == resultID {
 			wrong("query id %q", q.ID)
