@@ -54,8 +54,19 @@ func (f *fakeAWS) forget() {
 	f.details, f.types, f.times, f.puts = map[string]json.RawMessage{}, map[string]string{}, map[string]int{}, 0
 }
 
+// run runs the program with the fakes. What a test writes before and reads after it without the lock is ordered by it.
+func (f *fakeAWS) run(args ...string) ran {
+	f.t.Helper()
+	got := runProgram(f.t, f.env, args...)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return got
+}
+
 // env points a program at the fakes.
 func (f *fakeAWS) env(cmd *exec.Cmd) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	cmd.Env = append(os.Environ(), "AWS_ENDPOINT_URL_S3="+f.s3.URL, "AWS_ENDPOINT_URL_EVENTBRIDGE="+f.eb.URL,
 		"AWS_ENDPOINT_URL_CLOUDWATCH="+f.eb.URL, "AWS_REGION=eu-west-1", "AWS_ACCESS_KEY_ID=k", "AWS_SECRET_ACCESS_KEY=s",
 		"AWS_EC2_METADATA_DISABLED=true", "AWS_MAX_ATTEMPTS=1")
@@ -187,7 +198,7 @@ func (f *fakeAWS) ids() []string {
 // on runs the program with the fakes, which must end with code, and reads its JSON report from stdout.
 func (f *fakeAWS) on(code int, report any, args ...string) ran {
 	f.t.Helper()
-	got := runProgram(f.t, f.env, append(args, "--json")...)
+	got := f.run(append(args, "--json")...)
 	if got.code != code {
 		f.t.Fatalf("%v: exit code %d, want %d\n%s%s", args, got.code, code, got.stdout, got.stderr)
 	}

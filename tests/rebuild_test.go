@@ -251,7 +251,7 @@ func TestRebuildGoesOnFromTheCursor(t *testing.T) {
 func TestRebuildDryRun(t *testing.T) {
 	g := rebuildLedger(t)
 	f := newFakeAWS(t)
-	got := runProgram(t, f.env, append([]string{"rebuild", "--dry-run", "--json"}, g.at()...)...)
+	got := f.run(append([]string{"rebuild", "--dry-run", "--json"}, g.at()...)...)
 	var r rebuilt
 	if got.code != 0 || f.puts > 0 || strings.Contains(got.stdout+got.stderr, "secret") {
 		t.Fatalf("%+v", got)
@@ -267,7 +267,7 @@ func TestRebuildDryRun(t *testing.T) {
 	if len(f.ids()) != r.Events {
 		t.Errorf("%d events, want %d", len(f.ids()), r.Events)
 	}
-	got = runProgram(t, f.env, append([]string{"rebuild", "--dry-run"}, g.at()...)...)
+	got = f.run(append([]string{"rebuild", "--dry-run"}, g.at()...)...)
 	if got.code != 0 || !strings.Contains(got.stdout, "ToolEffectApplied") || !strings.Contains(got.stderr, "nothing was published") {
 		t.Errorf("%+v", got)
 	}
@@ -332,7 +332,7 @@ func TestRebuildBadInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := append(append([]string{"rebuild"}, g.at()...), tt.args...)
-			got := runProgram(t, f.env, args...)
+			got := f.run(args...)
 			if got.code != 2 || got.stdout != "" || !strings.Contains(got.stderr, tt.text) || strings.Count(lastLines(got.stderr), "\n") > 0 || f.puts > 0 {
 				t.Errorf("exit code %d, %q, %q: want %q", got.code, got.stdout, got.stderr, tt.text)
 			}

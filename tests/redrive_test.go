@@ -359,7 +359,7 @@ func TestRedriveDryRun(t *testing.T) {
 	aws := newFakeAWS(t)
 	file := filepath.Join(t.TempDir(), "kept.json")
 	g.must(os.WriteFile(file, []byte(jsonOf(g, map[string]any{"Records": records})), 0o600))
-	got := runProgram(t, aws.env, "redrive", file, "--dry-run", "--json")
+	got := aws.run("redrive", file, "--dry-run", "--json")
 	if got.code != 0 || aws.puts > 0 || strings.Count(got.stdout, "\n") != len(ids) {
 		t.Fatalf("%+v", got)
 	}
@@ -374,7 +374,7 @@ func TestRedriveDryRun(t *testing.T) {
 			t.Errorf("got %s, want %s", aws.details[ev.Head().ID], jsonOf(g, ev))
 		}
 	}
-	if got := runProgram(t, aws.env, "redrive", file, "--dry-run"); got.code != 0 || !strings.Contains(got.stdout, "ToolEffectApplied") ||
+	if got := aws.run("redrive", file, "--dry-run"); got.code != 0 || !strings.Contains(got.stdout, "ToolEffectApplied") ||
 		!strings.Contains(got.stderr, "nothing was published") || strings.Contains(got.stdout, "\x1b") {
 		t.Errorf("%+v", got)
 	}
@@ -425,7 +425,7 @@ func TestRedriveBadInput(t *testing.T) {
 		"after for a file": {[]string{"redrive", file, "--dry-run", "--after", "k"}, "for objects in S3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := runProgram(t, aws.env, tt.args...)
+			got := aws.run(tt.args...)
 			if got.code != 2 || !strings.Contains(got.stderr, tt.text) || strings.Count(lastLines(got.stderr), "\n") > 0 || aws.puts > 0 {
 				t.Errorf("exit code %d, %q: want %q", got.code, got.stderr, tt.text)
 			}
