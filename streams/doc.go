@@ -9,6 +9,13 @@
 //  4. What is not out by then is reported: to Lambda by the lowest failing sequence number, to the Poller by how far it
 //     may move its checkpoint. It will be delivered again, with the same event ids.
 //
+// # What did not come through
+//
+// Records that failed and were kept elsewhere go through [Consumer.Redrive]. Where a stretch of stream is lost, [Rebuild] reads
+// the tables and publishes, with the same ids, what they still know of it; [RebuildItem] says what they do not.
+//
+// # How often
+//
 // Every record is delivered at least once, so every event is published at least once, with one id. A record's metrics are
 // counted once unless it is delivered again after it succeeded (a mapping that is re-created, a crash between counting
 // and checkpointing).
