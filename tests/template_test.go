@@ -108,6 +108,38 @@ func TestTemplateNamespace(t *testing.T) {
 	}
 }
 
+// TestTemplateVersions: whatever parameter configures a function, another value of it is another version. Without that the alias
+// that everybody calls would keep the old setting, and nothing would tell.
+func TestTemplateVersions(t *testing.T) {
+	text, err := os.ReadFile("../template.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byHand := regexp.MustCompile(`(?m)^  Release:\n(?:    .*\n)*?    Description: (.*)$`).FindString(string(text)) // too long for a description
+	var parameters []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(parametersTable(t, string(text)), -1) {
+		parameters = append(parameters, m[1])
+	}
+	for name, part := range functions(t) {
+		described := regexp.MustCompile(`(?m)^      VersionDescription: !Sub (.*)$`).FindString(part)
+		configured := regexp.MustCompile(`(?m)^      MemorySize: .*\n|^        Variables:\n(?: {10}.*\n)+`).FindAllString(part, -1)
+		refers := []string{"Architecture", "LogLevel", "Release"} // in Globals, and in every description
+		for _, p := range parameters {
+			if regexp.MustCompile(`(?:!Ref |\$\{)` + p + `\b`).MatchString(strings.Join(configured, "")) {
+				refers = append(refers, p)
+			}
+		}
+		if len(configured) != 2 {
+			t.Errorf("%s: has the template another form? %q", name, configured)
+		}
+		for _, p := range refers {
+			if !strings.Contains(described, "${"+p+"}") && !strings.Contains(byHand, p) {
+				t.Errorf("%s: another %s makes no other version: VersionDescription must hold it", name, p)
+			}
+		}
+	}
+}
+
 // TestTemplateBuild: each function has a target of the Makefile that builds its own program.
 func TestTemplateBuild(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
