@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"testing"
+	"maps"
+	"slices"
+	"strings"
 )
 
 // coverKey is one cell of the coverage table.
@@ -41,11 +44,60 @@ func (t *total) text() string {
 	return fmt.Sprintf("%d runs, %d steps, %d violations\n%s", t.runs, t.steps, len(t.violations), statsText(t.stats))
 }
 
-func (t *total) table() string { return "" }
-
-type minimised struct {
-	ops, opsBefore, faults, faultsBefore, runs int
-	history                                    []string
+// table is which faults met which operation of the protocol in which state of its row. An empty cell beside filled ones of
+// its line is a combination that the seeds did not reach.
+func (t *total) table() string {
+	type line struct{ operation, state string }
+	lines, byLine := map[line]int{}, map[line]map[string]int{}
+	for k, n := range t.cover {
+		l := line{k.operation, k.state}
+		lines[l] += n
+		if byLine[l] == nil {
+			byLine[l] = map[string]int{}
+		}
+		byLine[l][k.fault] += n
+	}
+	order := slices.SortedFunc(maps.Keys(lines), func(a, b line) int {
+		return cmp.Or(strings.Compare(a.operation, b.operation), strings.Compare(a.state, b.state))
+	})
+	var b, empty strings.Builder
+	cells, missing := 0, 0
+	for _, l := range order {
+		_, _ = fmt.Fprintf(&b, "%-18s %-22s %7d:", l.operation, l.state, lines[l])
+		for _, kind := range faultsOf(l.operation) {
+			n := byLine[l][kind]
+			cells++
+			if n == 0 {
+				missing++
+				_, _ = fmt.Fprintf(&empty, "  %s, %s: %s (%d requests)\n", l.operation, l.state, kind, lines[l])
+			}
+			_, _ = fmt.Fprintf(&b, " %s %d,", kind, n)
+		}
+		_, _ = fmt.Fprintln(&b)
+	}
+	return fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n\n%s\nempty:\n%s", t.runs, len(order), cells, missing, &b, &empty)
 }
 
-func (s *session) minimise(t *testing.T, cfg config, out run) *minimised { return nil }
+// faultsOf are the faults that requests of one purpose can meet.
+func faultsOf(purpose string) []string {
+	target := purpose
+	switch purpose {
+	case "read row", "read plan", "read session", "GetItem lease":
+		target = "GetItem"
+	case "read shards":
+		target = "TransactGetItems"
+	case "observe", "UpdateItem lease":
+		target = "UpdateItem"
+	case "outside.act", "outside.find", "PutEvents", "PutMetricData", "GetRecords", "DescribeStream", "GetShardIterator", "Query", "Scan",
+		"GetItem", "UpdateItem", "TransactGetItems", "days pass", "person looks", "shards split":
+	default:
+		target = "TransactWriteItems"
+	}
+	kinds := []string{pass}
+	for _, f := range faultsFor(target) {
+		if !slices.Contains(kinds, f.kind) {
+			kinds = append(kinds, f.kind)
+		}
+	}
+	return kinds
+}

@@ -167,7 +167,7 @@ func (c *processClient) Do(r *http.Request) (*http.Response, error) {
 	e := &entry{op: op, body: body, header: r.Header.Clone()}
 	_, e.target, _ = strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	e.purpose, e.row = purposeOf(e.target, body)
-	e.order = e.purpose + e.row.pk + e.row.sk
+	e.order = orderOf(e.purpose, body)
 	a := c.w.wait(r.Context(), e)
 	if a.resp != nil {
 		a.resp.Request = r
@@ -224,6 +224,29 @@ type transactItem struct {
 		ConditionExpression       string
 		ExpressionAttributeValues item
 	}
+}
+
+// orderOf tells apart what one operation asks for at one moment, by the items that it names; what is drawn at random, or comes in
+// the order of a map, is left out.
+func orderOf(purpose string, body []byte) string {
+	var in struct {
+		Key, ExclusiveStartKey, ExpressionAttributeValues item
+		Segment                                           int
+		TransactItems                                     []map[string]struct{ Key, Item item }
+	}
+	_ = json.Unmarshal(body, &in) // what is no object has no order either
+	var b strings.Builder
+	_, _ = fmt.Fprint(&b, purpose, keyOf(in.Key), keyOf(in.ExclusiveStartKey), in.Segment)
+	for _, it := range in.TransactItems {
+		for _, part := range it {
+			_, _ = fmt.Fprint(&b, keyOf(part.Key), keyOf(part.Item))
+		}
+	}
+	if len(in.TransactItems) == 0 && len(in.Key) == 0 {
+		text, _ := json.Marshal(in.ExpressionAttributeValues) // in the order of its names
+		_, _ = b.Write(text)
+	}
+	return b.String()
 }
 
 // transactionOf reads a transaction; nil where the request is none.

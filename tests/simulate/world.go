@@ -110,6 +110,7 @@ type world struct {
 	pool        []*intent
 	tenants     []*tenantPlan
 	feed        *feed
+	met         []string // faults that were met
 	history     []string // of the last steps
 	spent       time.Duration
 	requests    int
@@ -150,7 +151,7 @@ func simulate(t *testing.T, b *backend, cfg config) (run, error) {
 	s.drop()
 	out := run{
 		Seed: cfg.seed, Profile: cfg.profile.name, Steps: w.step, Hash: fmt.Sprintf("%016x", w.hash.Sum64()), Stats: w.stats,
-		Simulated: w.spent, Ops: len(w.ops), cover: w.cover,
+		Simulated: w.spent, Ops: len(w.ops), Faults: w.met, cover: w.cover,
 	}
 	v, isViolation := err.(*violation) //nolint:errorlint // made here, and wrapped by nobody
 	if isViolation {
@@ -389,6 +390,9 @@ func (w *world) rng(parts ...any) *rand.Rand {
 // trace puts a decision into the hash of the history, and remembers the last ones.
 func (w *world) trace(e *entry, f fault) {
 	row := w.oracle.stateOf(e.row)
+	if f.kind != pass {
+		w.met = append(w.met, faultName(e))
+	}
 	w.cover[coverKey{f.kind, e.purpose, row}]++
 	w.count("fault", f.kind)
 	w.note("%s op %d %s #%d %s %s %s: %s", w.now().Format("15:04:05.000000000"), e.op.id, e.op.name(), e.seq, e.purpose, e.row.sk, row, f.kind)

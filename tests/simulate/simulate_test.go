@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"toolledger/internal/stack"
+)
+
+// runSeeds runs seeds until one breaks a promise.
+func runSeeds(t *testing.T, first, seeds uint64, steps int, more func() bool) *total {
+	t.Helper()
+	s := newSession(8)
+	defer s.close()
+	sum := newTotal()
+	for seed := first; seed < first+seeds && more(); seed++ {
+		cfg := config{seed: seed, steps: steps, profile: profiles[seed%uint64(len(profiles))]}
+		out, err := s.simulate(t, cfg)
+		if errors.Is(err, stack.ErrNotInstalled) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		sum.add(out)
+		if out.Violation != nil {
+			t.Fatalf("%v\n%s\nagain: go run ./tests/simulate --seed %d --steps %d --profile %s",
+				out.Violation, strings.Join(out.History[max(0, len(out.History)-60):], "\n"), seed, steps, cfg.profile.name)
+		}
+	}
+	return sum
+}
+
+// Promise: every promise of the design, in the worlds of a fixed set of seeds.
+func TestSimulation(t *testing.T) {
+	seeds := uint64(24)
+	if testing.Short() {
+		seeds = 3
+	}
+	end := time.Now().Add(75 * time.Second) // a slow machine runs fewer of them
+	sum := runSeeds(t, 1, seeds, 200, func() bool { return time.Now().Before(end) })
+	t.Log(sum.text())
+}
+
+// Promise: the same, for as long as TOOLLEDGER_SOAK says.
+func TestSimulationSoak(t *testing.T) {
+	text := os.Getenv("TOOLLEDGER_SOAK")
+	if text == "" {
+		t.Skip("set TOOLLEDGER_SOAK, as in 10m, to run on")
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(d)
+	first := uint64(time.Now().Unix())
+	sum := runSeeds(t, first, 1<<40, 300, func() bool { return time.Now().Before(end) })
+	t.Logf("from seed %d on: %s", first, sum.text())
+}
+
+// Promise: one seed is one history; else no violation could be looked at again.
+func TestSeedReplays(t *testing.T) {
+	s := newSession(8)
+	defer s.close()
+	for _, cfg := range []config{
+		{seed: 5, steps: 120, profile: profiles[1]}, {seed: 8, steps: 120, profile: profiles[2]},
+	} {
+		var first run
+		for n := range 2 {
+			out, err := s.simulate(t, cfg)
+			if errors.Is(err, stack.ErrNotInstalled) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				first = out
+				continue
+			}
+			if out.Hash != first.Hash || out.Steps != first.Steps {
+				t.Errorf("seed %d: %s in %d steps, then %s in %d", cfg.seed, first.Hash, first.Steps, out.Hash, out.Steps)
+			}
+		}
+		other := cfg
+		other.seed += 100
+		if out, err := s.simulate(t, other); err != nil || out.Hash == first.Hash {
+			t.Errorf("another seed has the same history (%v)", err)
+		}
+	}
+}
