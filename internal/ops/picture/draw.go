@@ -184,7 +184,13 @@ func (p *painter) graph(b box, props ops.Properties) error {
 	for _, e := range props.Metrics {
 		lines = append(lines, p.data.lines(e, props.Stat)...)
 	}
-	rows := p.legend(box{b.x, b.y, b.width, b.height}, lines)
+	named := slices.Clone(lines)
+	if props.Annotations != nil {
+		for _, h := range props.Annotations.Horizontal {
+			named = append(named, line{label: h.Label + " at " + number(h.Value), color: h.Color, here: true})
+		}
+	}
+	rows := p.legend(b, named)
 	b.height -= rows * lineHeight
 	if !slices.ContainsFunc(lines, func(l line) bool { return !l.empty() }) {
 		says := "no data in this time"
