@@ -199,13 +199,23 @@ func (w *world) drawWait(r *rand.Rand) time.Duration {
 	return time.Duration(r.Int64N(int64(scales[r.IntN(len(scales))]))) + time.Millisecond
 }
 
-// execute runs one request with its fault.
+// execute runs one request with its fault, and those that are like it.
 func (w *world) execute(e *entry) error {
 	f := fault{kind: pass}
 	if !e.decided {
-		f, e.decided = w.drawFault(e), true
+		f = w.drawFault(e)
 	}
 	w.trace(e, f)
+	for _, one := range w.alike(e) {
+		one.decided = true
+		if err := w.executeOne(one, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) executeOne(e *entry, f fault) error {
 	switch f.kind {
 	case delayed:
 		w.delayEntry(e, f.wait)

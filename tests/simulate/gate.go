@@ -113,8 +113,7 @@ func (g *gate) ready(now time.Time) []*entry {
 		return cmp.Or(cmp.Compare(a.op.id, b.op.id), cmp.Compare(a.target, b.target), strings.Compare(a.order, b.order))
 	})
 	for _, e := range fresh {
-		e.op.requests++
-		e.seq = e.op.requests
+		g.number(e)
 	}
 	var out []*entry
 	for _, e := range g.all {
@@ -124,6 +123,31 @@ func (g *gate) ready(now time.Time) []*entry {
 	}
 	slices.SortFunc(out, func(a, b *entry) int { return cmp.Or(cmp.Compare(a.op.id, b.op.id), cmp.Compare(a.seq, b.seq)) })
 	return out
+}
+
+// number gives a request its number. Requests of one operation that nothing tells apart share one, and one fate: which of
+// its goroutines came first is the runtime's choice, and no history may depend on that.
+func (g *gate) number(e *entry) {
+	for _, o := range g.all {
+		if o.seq != 0 && o.op == e.op && o.target == e.target && o.order == e.order && o.decided == e.decided {
+			e.seq = o.seq
+			return
+		}
+	}
+	e.op.requests++
+	e.seq = e.op.requests
+}
+
+// alike returns the requests that share a number with e, and e.
+func (g *gate) alike(e *entry) (all []*entry) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, o := range g.all {
+		if o.op == e.op && o.seq == e.seq && !o.gone {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // nextDue is when the first delayed entry may run; zero where there is none.

@@ -2,6 +2,7 @@ package main
 
 import (
 	crand "crypto/rand"
+	"encoding/binary"
 	"io"
 	"math/rand/v2"
 	"sync"
@@ -17,12 +18,21 @@ import (
 
 // seeded is a source of random bytes that a seed decides.
 type seeded struct {
-	mu  sync.Mutex
-	src *rand.ChaCha8
+	mu     sync.Mutex
+	src    *rand.ChaCha8
+	moment func() uint64 // a number that stands for the seed and this moment
 }
 
-// Read never fails.
+// jitterBytes is how much one pause draws; ids and tokens draw more.
+const jitterBytes = 8
+
+// Read never fails. A pause depends on the moment alone: which of two goroutines draws first at one moment is the runtime's
+// choice, and no history may depend on that. Ids come one after the other, since they must differ; no decision looks at them.
 func (s *seeded) Read(p []byte) (int, error) {
+	if len(p) == jitterBytes {
+		binary.LittleEndian.PutUint64(p, s.moment())
+		return len(p), nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.src.Read(p)
@@ -30,12 +40,12 @@ func (s *seeded) Read(p []byte) (int, error) {
 
 // seedRandom makes everything that the process draws follow from a seed: row ids, nonces, jitter, the SDK's tokens. What it
 // returns takes that back. (testing/cryptotest does the same, in test binaries alone.)
-func seedRandom(seed uint64) (restore func()) {
+func seedRandom(seed uint64, moment func() uint64) (restore func()) {
 	var key [32]byte
 	for i := range 8 {
 		key[i] = byte(seed >> (8 * i))
 	}
-	s := &seeded{src: rand.NewChaCha8(key)}
+	s := &seeded{src: rand.NewChaCha8(key), moment: moment}
 	before, smithyBefore := crand.Reader, smithyrand.Reader
 	crand.Reader, smithyrand.Reader = io.Reader(s), io.Reader(s)
 	return func() { crand.Reader, smithyrand.Reader = before, smithyBefore }
