@@ -276,20 +276,20 @@ func watched(v *view, bad report) {
 		what, metric string
 		fits         func(a *resource, s series) bool
 	}
-	any := func(*resource, series) bool { return true }
+	all := func(*resource, series) bool { return true }
 	wants := []want{
-		{"the stream's age", "IteratorAge", any},
-		{"records given up", "OnFailureDestinationDeliveredEventCount", any},
-		{"unreadable records", metrics.RecordsUnreadable, any},
-		{"tampering", metrics.RowsTampered, any},
-		{"failing sweeps", metrics.SweepErrors, any},
+		{"the stream's age", "IteratorAge", all},
+		{"records given up", "OnFailureDestinationDeliveredEventCount", all},
+		{"unreadable records", metrics.RecordsUnreadable, all},
+		{"tampering", metrics.RowsTampered, all},
+		{"failing sweeps", metrics.SweepErrors, all},
 		{"silence of the sweeper", metrics.SweepRuns, func(a *resource, _ series) bool { return a.props["TreatMissingData"] == "breaching" }},
-		{"the oldest reservation", metrics.OldestReservationAge, any},
-		{"queues of failures", "ApproximateNumberOfMessagesVisible", any},
-		{"quota denials", metrics.QuotaDenials, any},
-		{"contention", metrics.ContentionGiveUps, any},
+		{"the oldest reservation", metrics.OldestReservationAge, all},
+		{"queues of failures", "ApproximateNumberOfMessagesVisible", all},
+		{"quota denials", metrics.QuotaDenials, all},
+		{"contention", metrics.ContentionGiveUps, all},
 		{"throttling of the index", "WriteThrottleEvents", func(_ *resource, s series) bool { return s.dims["GlobalSecondaryIndexName"] != nil }},
-		{"suspected double effects", metrics.DoubleEffectsSuspected, any},
+		{"suspected double effects", metrics.DoubleEffectsSuspected, all},
 	}
 	read := func(fits func(*resource, series) bool) bool {
 		for _, a := range v.of("AWS::CloudWatch::Alarm") {

@@ -93,7 +93,6 @@ func TestSAMValidates(t *testing.T) {
 // for both processors.
 func TestSAMBuilds(t *testing.T) {
 	t.Parallel()
-	s := newSAM(t)
 	functions := []string{}
 	for id, r := range child(parsed(t), "Resources") {
 		if asObject(r)["Type"] == "AWS::Serverless::Function" {
@@ -107,6 +106,8 @@ func TestSAMBuilds(t *testing.T) {
 		goarch  string
 	}{{"arm64", elf.EM_AARCH64, "arm64"}, {"x86_64", elf.EM_X86_64, "amd64"}} {
 		t.Run(arch.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSAM(t) // of its own, since SAM keeps notes beside the template
 			built := filepath.Join(t.TempDir(), "build")
 			out, err := s.run(t, []string{"LAMBDA_ARCH=" + arch.name}, "build", "--build-dir", built, "--parameter-overrides", "Architecture="+arch.name)
 			if err != nil {

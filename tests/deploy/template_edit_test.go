@@ -44,9 +44,9 @@ func step(at any, name string) (any, func(any), error) {
 
 // find goes down a path from the template's resources, or from its root where it begins with a slash.
 func find(template object, path string) (any, func(any), error) {
-	at := any(template["Resources"])
+	at := template["Resources"]
 	if strings.HasPrefix(path, "/") {
-		at, path = any(template), path[1:]
+		at, path = template, path[1:]
 	}
 	var put func(any)
 	var err error

@@ -26,7 +26,8 @@ func functionRules() []rule {
 				open bool
 			}{
 				{"http", v.params["HttpAuth"] == "jwt" || v.params["HttpAuth"] == "iam"},
-				{"direct", v.params["DirectDoor"] == "true"}, {"admin", str(v.params["AdminRoles"]) != ""},
+				{"direct", v.params["DirectDoor"] == "true"},
+				{"admin", str(v.params["AdminRoles"]) != ""},
 			} {
 				if (doors[d.door] == 1) != d.open {
 					bad("door %s: %d functions although its parameter says %v", d.door, doors[d.door], d.open)
