@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -40,8 +41,6 @@ const (
 	maxDatums     = 1000
 	maxBytes      = 900_000 // of 1 MB: the request has other parts
 	pointBytes    = 260
-	windowPast    = 14*24*time.Hour - time.Minute
-	windowFuture  = 2*time.Hour - time.Minute
 	maxBacklog    = 20_000
 	defaultSeries = 50
 )
@@ -61,13 +60,14 @@ type CloudWatch struct {
 	backlog []Point
 }
 
-// NewCloudWatch returns a sink. It makes no request. Errors: a missing client.
+// NewCloudWatch returns a sink. It makes no request. Errors: a missing client; a namespace that CloudWatch would not take.
 func NewCloudWatch(client CloudWatchClient, cfg CloudWatchConfig) (*CloudWatch, error) {
 	if client == nil {
 		return nil, errors.New("metrics: a CloudWatch client is required")
 	}
-	if cfg.Namespace == "" {
-		cfg.Namespace = DefaultNamespace
+	var err error
+	if cfg.Namespace, err = namespaceOf(cfg.Namespace); err != nil {
+		return nil, err
 	}
 	if cfg.Tenants == 0 {
 		cfg.Tenants = defaultSeries
@@ -89,7 +89,7 @@ func (c *CloudWatch) Record(ctx context.Context, data []Datum) error {
 	c.sums.Add(data...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	points, dropped := c.sendable(now, append(c.backlog, c.sums.Take(now)...))
+	points, dropped := sendable(now, append(c.backlog, c.sums.Take(now)...))
 	c.backlog = nil
 	s := sending{sink: c, dropped: dropped + malformed}
 	for _, request := range requestsOf(points) {
@@ -112,20 +112,6 @@ func (c *CloudWatch) Backlog() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.backlog)
-}
-
-// sendable leaves out the points that CloudWatch would refuse a whole request for.
-func (c *CloudWatch) sendable(now time.Time, points []Point) (good []Point, dropped int) {
-	good = make([]Point, 0, len(points))
-	for _, p := range points {
-		age := now.Sub(p.Minute)
-		if age > windowPast || -age > windowFuture || p.Name == "" || !finite(p.Sum) || !finite(p.Min) || !finite(p.Max) {
-			dropped++
-			continue
-		}
-		good = append(good, p)
-	}
-	return good, dropped
 }
 
 // requestsOf groups points by the limits of one request.
@@ -245,6 +231,9 @@ func verdict(err error) outcome {
 	}
 	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.HTTPStatusCode() >= http.StatusBadRequest {
 		return notTaken
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return notTaken // there was no connection that it could have been sent on
 	}
 	return unanswered
 }

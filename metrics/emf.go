@@ -23,7 +23,9 @@ type EMFConfig struct {
 // request, no permission, at least once. It is safe for concurrent use.
 //
 // Each line holds one minute of one tenant, or of the totals. A metric whose statistic is the sum is written as its sum,
-// so its Sum in CloudWatch is right and its SampleCount is not; the others are written as their extremes.
+// so its Sum in CloudWatch is right and its SampleCount is not; the others are written as their extremes. A point outside
+// CloudWatch's window of 14 days back to 2 hours ahead, where the line would be kept and no metric made of it, is left out
+// and counted as MetricsDropped.
 type EMF struct {
 	cfg  EMFConfig
 	sums *Aggregator
@@ -34,13 +36,14 @@ type EMF struct {
 // maxEMFMetrics is how many metrics one directive may name; CloudWatch passes over the rest without an error.
 const maxEMFMetrics = 100
 
-// NewEMF returns a sink. Errors: a missing Out.
+// NewEMF returns a sink. Errors: a missing Out; a namespace that CloudWatch would not take.
 func NewEMF(cfg EMFConfig) (*EMF, error) {
 	if cfg.Out == nil {
 		return nil, errors.New("metrics: EMF needs a writer")
 	}
-	if cfg.Namespace == "" {
-		cfg.Namespace = DefaultNamespace
+	var err error
+	if cfg.Namespace, err = namespaceOf(cfg.Namespace); err != nil {
+		return nil, err
 	}
 	if cfg.Tenants == 0 {
 		cfg.Tenants = defaultSeries
@@ -56,13 +59,11 @@ func (e *EMF) Record(_ context.Context, data []Datum) error {
 	now := e.cfg.Now()
 	data, malformed := usable(now, data)
 	e.sums.Add(data...)
-	if malformed > 0 {
-		e.sums.Add(Datum{Name: MetricsDropped, Value: float64(malformed), Time: now})
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var out bytes.Buffer
-	points := e.sums.Take(now)
+	points, dropped := sendable(now, e.sums.Take(now))
+	points = append(points, droppedPoints(now, dropped+malformed)...)
 	for begin := 0; begin < len(points); {
 		end := begin + 1
 		for end < len(points) && end-begin < maxEMFMetrics && points[end].Tenant == points[begin].Tenant &&

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -418,4 +420,71 @@ func BenchmarkAggregate(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/datum")
 	})
+}
+
+// A namespace that CloudWatch would refuse every request for is refused when the sink is made: taken apart point by point,
+// its data would all be dropped, at two requests a point.
+func TestNamespace(t *testing.T) {
+	for name, good := range map[string]bool{
+		"": true, "ToolLedger": true, "team/tool ledger:prod#1": true, strings.Repeat("n", 255): true,
+		"AWS/ToolLedger": false, ":x": false, " ": false, "a\nb": false, "größe": false, "a\xff": false, strings.Repeat("n", 256): false,
+	} {
+		_, err := NewCloudWatch(&fakeCloudWatch{}, CloudWatchConfig{Namespace: name})
+		_, emf := NewEMF(EMFConfig{Out: io.Discard, Namespace: name})
+		if (err == nil) != good || (emf == nil) != good {
+			t.Errorf("%.20q: got %v, %v", name, err, emf)
+		}
+	}
+}
+
+// A log line whose time is out of CloudWatch's window makes no metric, without an error: what would be in it is dropped and
+// counted as it is where CloudWatch is asked directly.
+func TestEMFWindow(t *testing.T) {
+	var out strings.Builder
+	sink, err := NewEMF(EMFConfig{Out: &out, Now: func() time.Time { return noon }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := []Datum{
+		{CallsReserved, "", 1, noon.Add(-15 * 24 * time.Hour)},
+		{CallsReserved, "", 2, noon.Add(3 * time.Hour)},
+		{CallsReserved, "", 4, noon},
+		{CallsReserved, "", math.NaN(), noon},
+	}
+	if err := sink.Record(t.Context(), data); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for line := range strings.Lines(out.String()) {
+		var doc map[string]any
+		if err := json.Unmarshal([]byte(line), &doc); err != nil {
+			t.Fatal(err)
+		}
+		for name, v := range doc {
+			if n, ok := v.(float64); ok {
+				got[name] += n
+			}
+		}
+	}
+	if got[CallsReserved] != 4 || got[MetricsDropped] != 3 {
+		t.Errorf("wrote %v", got)
+	}
+}
+
+// What could not be sent for want of a connection is surely not taken: it is kept for the next call, not lost as uncertain.
+func TestCloudWatchUnreachable(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	cw := &fakeCloudWatch{answer: func(n int, _ []Point) error {
+		if n == 1 {
+			return fmt.Errorf("operation error: %w", refused)
+		}
+		return nil
+	}}
+	sink := newSink(t, cw)
+	if err := sink.Record(t.Context(), reserved(1)); !errors.Is(err, refused) || sink.Backlog() != 2 {
+		t.Errorf("got %v, backlog %d", err, sink.Backlog())
+	}
+	if err := sink.Record(t.Context(), nil); err != nil || cw.sum(CallsReserved) != 1 || cw.sum(MetricsUncertain) != 0 {
+		t.Errorf("got %v, sum %v", err, cw.sum(CallsReserved))
+	}
 }

@@ -1,8 +1,10 @@
 package metrics
 
 import (
+	"errors"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -38,6 +40,52 @@ func wellFormed(d *Datum) bool { return d.Name != "" && finite(d.Value) }
 var maxValue = math.Ldexp(1, 360)
 
 func finite(v float64) bool { return !math.IsNaN(v) && math.Abs(v) <= maxValue }
+
+// The window of times that CloudWatch takes, less what a request takes to get there.
+const (
+	windowPast   = 14*24*time.Hour - time.Minute
+	windowFuture = 2*time.Hour - time.Minute
+)
+
+// sendable leaves out the points that CloudWatch would refuse a whole request for, or pass over in a log.
+func sendable(now time.Time, points []Point) (good []Point, dropped int) {
+	good = make([]Point, 0, len(points))
+	for _, p := range points {
+		age := now.Sub(p.Minute)
+		if age > windowPast || -age > windowFuture || p.Name == "" || !finite(p.Sum) || !finite(p.Min) || !finite(p.Max) {
+			dropped++
+			continue
+		}
+		good = append(good, p)
+	}
+	return good, dropped
+}
+
+// droppedPoints counts n points that were dropped.
+func droppedPoints(now time.Time, n int) []Point {
+	if n == 0 {
+		return nil
+	}
+	sums := NewAggregator(0)
+	sums.Add(Datum{Name: MetricsDropped, Value: float64(n), Time: now})
+	return sums.Take(now)
+}
+
+// namespaceOf returns the namespace to use, or an error for one that CloudWatch would refuse every request for.
+func namespaceOf(name string) (string, error) {
+	if name == "" {
+		return DefaultNamespace, nil
+	}
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_/#: "
+	foreign := func(r rune) bool { return !strings.ContainsRune(allowed, r) }
+	switch {
+	case len(name) > 255 || strings.ContainsFunc(name, foreign) || strings.TrimSpace(name) == "":
+		return "", errors.New("metrics: Namespace must have 1 to 255 of the characters a-z A-Z 0-9 . - _ / # : and space")
+	case name[0] == ':' || strings.HasPrefix(name, "AWS/"):
+		return "", errors.New("metrics: Namespace must not begin with ':' or 'AWS/'")
+	}
+	return name, nil
+}
 
 // unset tells a time that nobody set from one that is merely old.
 func unset(t time.Time) bool { return t.Year() < 2001 || t.Year() > 9999 }
