@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"time"
 
 	"toolledger/metrics"
 )
@@ -43,16 +44,16 @@ func (c *Consumer) HandleBatch(ctx context.Context, batch json.RawMessage) (json
 		return nil, reader.err
 	}
 	answer := batchAnswer{BatchItemFailures: []batchItemFailure{}}
-	data := r.data
+	data, done := r.data, r.done
 	if r.done < len(sequences) {
 		lowest, err := lowestSequence(sequences[r.done:], failure)
 		if err != nil {
 			return nil, err
 		}
 		answer.BatchItemFailures = append(answer.BatchItemFailures, batchItemFailure{lowest})
-		data = r.dataBelow(sequences[:read], lowest)
+		data, done = r.below(sequences[:read], lowest)
 	}
-	c.count(ctx, data, r.done)
+	c.count(ctx, data, done, c.countingTime(ctx))
 	c.summarize(ctx, r, len(sequences), len(data), answer, failure)
 	return json.Marshal(answer)
 }
@@ -80,17 +81,28 @@ func isSequence(s string) bool {
 	return s != ""
 }
 
-// dataBelow is the data of the records that are done with and will not be delivered again.
-func (r *run) dataBelow(sequences []string, lowest string) []metrics.Datum {
-	var data []metrics.Datum
+// countingTime is how long the metrics of a batch may take. Lambda ends the function at ctx's deadline, and delivers the
+// whole batch again if it has no answer by then: what was counted would be counted twice.
+func (c *Consumer) countingTime(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return c.cfg.Margin
+	}
+	left := time.Until(deadline) //nolint:forbidigo // a context's deadline is in real time, whatever Config.Now says
+	return max(min(c.cfg.Margin, left/2), 0)
+}
+
+// below is the data and the number of the records that are done with and will not be delivered again.
+func (r *run) below(sequences []string, lowest string) (data []metrics.Datum, records int) {
 	begin := 0
 	for i := range r.done {
 		if compareSequence(sequences[i], lowest) < 0 {
 			data = append(data, r.data[begin:r.ends[i]]...)
+			records++
 		}
 		begin = r.ends[i]
 	}
-	return data
+	return data, records
 }
 
 func (c *Consumer) summarize(ctx context.Context, r *run, records, counted int, answer batchAnswer, failure error) {

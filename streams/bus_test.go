@@ -88,6 +88,8 @@ func (b *busServer) PutEvents(
 		var result types.PutEventsResultEntry
 		if code := answer.refused[i]; code != "" {
 			result.ErrorCode = &code
+		} else {
+			result.EventId = aws.String("envelope")
 		}
 		out.Entries = append(out.Entries, result)
 	}

@@ -37,8 +37,12 @@ type Consumer struct{ cfg ConsumerConfig }
 // defaultMargin is what is left of an invocation to send metrics and answer.
 const defaultMargin = 5 * time.Second
 
-// window is how many records are published together: enough to keep a bus busy, few enough to bound memory.
-const window = 500
+// window is how many records are published together: enough to keep a bus busy, few enough to bound memory. Of those, so
+// many at most have to be kept elsewhere, one after the other: else keeping them could use up the time to publish any.
+const (
+	window     = 500
+	windowKept = 20
+)
 
 // NewConsumer returns a Consumer. Errors: ErrConfig.
 func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
@@ -73,7 +77,7 @@ func (c *Consumer) HandleRecords(ctx context.Context, changes []Change) (done in
 		next++
 		return &changes[next-1]
 	})
-	c.count(ctx, r.data, r.done)
+	c.count(ctx, r.data, r.done, c.cfg.Margin)
 	return r.done, err
 }
 
@@ -91,7 +95,7 @@ func (c *Consumer) handleStream(ctx context.Context, stream string, records []st
 		next++
 		return &change
 	})
-	c.count(ctx, r.data, r.done)
+	c.count(ctx, r.data, r.done, c.cfg.Margin)
 	return r.done, err
 }
 
@@ -143,11 +147,12 @@ func (c *Consumer) publishing(ctx context.Context) (context.Context, context.Can
 	return context.WithDeadline(ctx, deadline.Add(-margin))
 }
 
-// derive fills the window with the events of the next records, or up to the first one that cannot be understood and cannot
-// be kept either, whose error it returns.
+// derive fills the window with the events of the next records, up to the last one that may be kept in it, or to the first
+// one that cannot be understood and cannot be kept either, whose error it returns.
 func (r *run) derive(ctx context.Context, next func() *Change) (more bool, err error) {
 	r.evs, r.evEnds, r.at, r.replaced = r.evs[:0], r.evEnds[:0], r.at[:0], r.replaced[:0]
-	for range window {
+	kept := 0
+	for len(r.evEnds) < window && kept < windowKept {
 		record := next()
 		if record == nil {
 			return false, nil
@@ -163,6 +168,7 @@ func (r *run) derive(ctx context.Context, next func() *Change) (more bool, err e
 				return false, err
 			}
 			evs = append(r.evs, unreadableEvent(&change, err))
+			kept++
 		}
 		r.evs = evs
 		r.evEnds = append(r.evEnds, len(r.evs))
@@ -213,7 +219,7 @@ func (r *run) publish(ctx context.Context) error {
 	for i, end := range r.evEnds {
 		if end > out {
 			if err == nil {
-				err = errors.New("the publisher sent less than all events and gave no reason")
+				err = errSilent
 			}
 			return fmt.Errorf("publish: %w", err)
 		}
@@ -230,24 +236,29 @@ func (r *run) publish(ctx context.Context) error {
 	return nil
 }
 
-// count sends the metrics of the records that are done with and will not be delivered again. It has its own time: what is
-// out must be counted even where ctx ended while it was published.
-func (c *Consumer) count(ctx context.Context, data []metrics.Datum, done int) {
+// count sends the metrics of the records that are done with and will not be delivered again. It has its own time, most:
+// what is out must be counted even where ctx ended while it was published.
+func (c *Consumer) count(ctx context.Context, data []metrics.Datum, done int, most time.Duration) {
 	if c.cfg.Metrics == nil || done == 0 {
 		return
 	}
 	data = append(data, metrics.Datum{Name: metrics.RecordsProcessed, Value: float64(done), Time: c.cfg.Now().UTC()})
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Margin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	defer cancel()
 	if err := c.cfg.Metrics.Record(ctx, data); err != nil {
 		c.cfg.Logger.LogAttrs(ctx, slog.LevelError, "metrics not sent", slog.Int("data", len(data)), slog.String("cause", err.Error()))
 	}
 }
 
-// announce publishes an event that no record stands behind, and counts it. Errors: the publisher's.
+var errSilent = errors.New("the publisher sent less than all events and gave no reason")
+
+// announce publishes an event that no record stands behind, and counts it. Errors: *publishError.
 func (c *Consumer) announce(ctx context.Context, ev events.Event) error {
-	if out, err := c.cfg.Publisher.Publish(ctx, []events.Event{ev}); err != nil || out < 1 {
-		return fmt.Errorf("publish %s: %w", ev.DetailType(), err)
+	switch out, err := c.cfg.Publisher.Publish(ctx, []events.Event{ev}); {
+	case err != nil:
+		return &publishError{fmt.Errorf("%s: %w", ev.DetailType(), err)}
+	case out < 1:
+		return &publishError{errSilent}
 	}
 	if c.cfg.Metrics == nil {
 		return nil

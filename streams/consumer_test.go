@@ -230,7 +230,7 @@ func TestLowestSequenceNumber(t *testing.T) {
 	if got := failures(t, answer); err != nil || !slices.Equal(got, []string{"998"}) {
 		t.Fatalf("got %v, %v", got, err)
 	}
-	if count.of(metrics.EffectsApplied) != 1 || published != 1 {
+	if count.of(metrics.EffectsApplied) != 1 || count.of(metrics.RecordsProcessed) != 1 || published != 1 {
 		t.Errorf("counted %v: 1001 is above 998 and comes again", count.total)
 	}
 }
@@ -362,6 +362,65 @@ func TestStopsBeforeDeadline(t *testing.T) {
 	answer, err = newTestConsumer(t, &Collector{}, count).HandleBatch(ended, batchOf(t, changes[:2]))
 	if got := failures(t, answer); err != nil || !slices.Equal(got, []string{changes[0].Sequence}) {
 		t.Errorf("no time at all: got %v, %v", got, err)
+	}
+}
+
+// Counting ends before Lambda ends the function: without an answer by then the whole batch would be delivered again, and what
+// was counted would be counted twice. However slow the sink is, half of what is left stays for the answer.
+func TestCountingStopsBeforeDeadline(t *testing.T) {
+	for _, left := range []time.Duration{time.Second, 8 * time.Second, time.Hour} {
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		deadline, _ := ctx.Deadline()
+		counted := false
+		sink := deadlineSink(func(end time.Time) {
+			counted = true
+			if spare := deadline.Sub(end); spare < left/2-100*time.Millisecond {
+				t.Errorf("%v left: counting may go on until %v before the end", left, spare)
+			}
+		})
+		_, err := newTestConsumer(t, &Collector{}, sink).HandleBatch(ctx, batchOf(t, history(2)))
+		cancel()
+		if err != nil || !counted {
+			t.Errorf("%v left: got %v, counted %v", left, err, counted)
+		}
+	}
+}
+
+// deadlineSink is told until when metrics may be sent.
+type deadlineSink func(time.Time)
+
+func (f deadlineSink) Record(ctx context.Context, _ []metrics.Datum) error {
+	end, _ := ctx.Deadline()
+	f(end)
+	return nil
+}
+
+// A batch full of records that nobody understands gets on with every delivery, even where keeping them takes longer than
+// the function may: else it would come again, from its beginning, until Lambda gives it up with the good ones in it.
+func TestUnreadableRecordsGetOn(t *testing.T) {
+	changes := history(200)
+	records := recordsOf(t, changes)
+	for i := range records {
+		records[i] = strings.Replace(records[i], `"state":{"S":`, `"state":{"N":`, 1)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	kept, out := 0, &Collector{}
+	c := newTestConsumer(t, out, nil, func(cfg *ConsumerConfig) {
+		cfg.Unreadable = func(ctx context.Context, _ []byte) error {
+			if kept++; kept == 90 {
+				cancel()
+			}
+			return ctx.Err()
+		}
+	})
+	answer, err := c.HandleBatch(ctx, lambdaBatch(records...))
+	got := failures(t, answer)
+	if err != nil || len(got) != 1 || kept != 90 {
+		t.Fatalf("got %v, %v after %d", got, err, kept)
+	}
+	if i := slices.IndexFunc(changes, func(c Change) bool { return c.Sequence == got[0] }); i < 90-windowKept || len(out.Events()) != i {
+		t.Errorf("kept 90 in time, and begins again at %d with %d events out", i, len(out.Events()))
 	}
 }
 

@@ -167,22 +167,32 @@ func (d *recordDecoder) member(name string, c *Change) (err error) {
 	return err
 }
 
+// identity tells whether DynamoDB itself made the change. Lambda writes the names small, the stream's own API large.
 func (d *recordDecoder) identity() (ttl bool, err error) {
 	if d.sc.null() {
 		return false, nil
 	}
-	matches := 0
+	service, dynamodb := false, false
 	err = d.sc.object(func(name string) error {
 		value, err := d.sc.skip()
-		if name == "type" && value == `"`+ttlType+`"` || name == "principalId" && value == `"`+ttlPrincipal+`"` {
-			matches++
+		switch name {
+		case "type", "Type":
+			service = value == `"`+ttlType+`"`
+		case "principalId", "PrincipalId":
+			dynamodb = value == `"`+ttlPrincipal+`"`
 		}
 		return err
 	})
-	return matches == 2, err
+	return service && dynamodb, err
 }
 
 func (d *recordDecoder) content(name string, c *Change) (err error) {
+	switch name {
+	case "Keys", "SequenceNumber", "ApproximateCreationDateTime":
+		if d.sc.null() { // as good as missing
+			return nil
+		}
+	}
 	switch name {
 	case "Keys":
 		err = d.keys(c)

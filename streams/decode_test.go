@@ -395,3 +395,39 @@ func BenchmarkDecodeDerive(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/record")
 	})
 }
+
+// Who removed an item is read in both spellings of its names, and only where both values are there, however often a
+// member is repeated; a null is as good as a missing member.
+func TestDecodeIdentityAndNulls(t *testing.T) {
+	record := lambdaRecord(t, changeOf(nil, pendingRow()))
+	with := func(members string) Change {
+		changes, err := decoded(string(lambdaBatch(strings.Replace(record, `{`, `{`+members+`,`, 1))))
+		if err != nil || len(changes) != 1 {
+			t.Fatalf("%s: %v", members, err)
+		}
+		return changes[0]
+	}
+	for identity, want := range map[string]bool{
+		`{"type":"Service","principalId":"dynamodb.amazonaws.com"}`: true,
+		`{"PrincipalId":"dynamodb.amazonaws.com","Type":"Service"}`: true,
+		`{"type":"Service","principalId":"ecs.amazonaws.com"}`:      false,
+		`{"type":"AWS","principalId":"dynamodb.amazonaws.com"}`:     false,
+		`{"type":"Service","type":"Service"}`:                       false,
+		`{"type":"Service"}`:                                        false,
+		`{}`:                                                        false,
+		`null`:                                                      false,
+	} {
+		if c := with(`"userIdentity":` + identity); c.Err != nil || c.TTL != want {
+			t.Errorf("%s: got %v, %v", identity, c.TTL, c.Err)
+		}
+	}
+	for member, old := range map[string]string{
+		"SequenceNumber": `"SequenceNumber":"4711"`, "ApproximateCreationDateTime": fmt.Sprintf(`"ApproximateCreationDateTime":%d`, changeOf(nil, pendingRow()).Time.Unix()),
+	} {
+		changed := strings.Replace(record, old, `"`+member+`":null`, 1)
+		changes, err := decoded(string(lambdaBatch(changed)))
+		if err != nil || changed == record || changes[0].Err != nil {
+			t.Errorf("%s: got %+v, %v", member, changes, err)
+		}
+	}
+}

@@ -16,6 +16,14 @@ var ErrRunning = errors.New("streams: the poller is running already")
 // errStopped says that the polling that Drain waited for was stopped.
 var errStopped = errors.New("streams: the poller stopped before the stream was drained")
 
+// publishError says that a publisher failed. Whatever its cause says, waiting may mend it: a bus can be made, and a
+// permission given, while a poller runs.
+type publishError struct{ err error }
+
+func (e *publishError) Error() string { return "publish: " + e.err.Error() }
+
+func (e *publishError) Unwrap() error { return e.err }
+
 func configError(field, rule string) error { return fmt.Errorf("%w: %s %s", ErrConfig, field, rule) }
 
 // UnreadableError is returned by Derive for a record that cannot be understood: it is no toolledger item, is written in a

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,6 +97,7 @@ type entry struct {
 	put   types.PutEventsRequestEntry
 	bytes int
 	out   bool
+	aside bool  // out, since it was set aside
 	err   error // why it could not be set aside
 }
 
@@ -106,16 +108,33 @@ func (p *EventBridgePublisher) Publish(ctx context.Context, evs []events.Event) 
 		return 0, err
 	}
 	errs := p.sendAll(ctx, p.requests(entries))
-	for i := range entries {
-		if entries[i].out {
-			continue
-		}
-		if errs = errors.Join(entries[i].err, errs, ctx.Err()); errs == nil {
-			errs = errNotSent
-		}
-		return i, errs
+	out := slices.IndexFunc(entries, func(e entry) bool { return !e.out })
+	if out < 0 {
+		p.countRefused(ctx, entries)
+		return len(entries), nil
 	}
-	return len(entries), nil
+	p.countRefused(ctx, entries[:out])
+	if errs = errors.Join(entries[out].err, errs, ctx.Err()); errs == nil {
+		errs = errNotSent
+	}
+	return out, errs
+}
+
+// countRefused counts what was set aside of the entries that will not be handed over again.
+func (p *EventBridgePublisher) countRefused(ctx context.Context, entries []entry) {
+	refused := 0
+	for i := range entries {
+		if entries[i].aside {
+			refused++
+		}
+	}
+	if p.cfg.Metrics == nil || refused == 0 {
+		return
+	}
+	datum := metrics.Datum{Name: metrics.EventsRefused, Value: float64(refused), Time: p.cfg.Now().UTC()}
+	if err := p.cfg.Metrics.Record(ctx, []metrics.Datum{datum}); err != nil {
+		p.cfg.Logger.LogAttrs(ctx, slog.LevelError, "metrics not sent", slog.Int("data", 1), slog.String("cause", err.Error()))
+	}
 }
 
 var errNotSent = errors.New("not sent, since events before it failed")
@@ -137,7 +156,6 @@ func (p *EventBridgePublisher) entries(ctx context.Context, evs []events.Event) 
 		if entries[i].bytes >= maxEntryBytes {
 			message := fmt.Sprintf("%d bytes; the limit is %d", entries[i].bytes, maxEntryBytes)
 			entries[i].err = p.refuse(ctx, &entries[i], CodeTooLarge, message)
-			entries[i].out = entries[i].err == nil
 		}
 	}
 	return entries, nil
@@ -246,19 +264,21 @@ func (p *EventBridgePublisher) put(ctx context.Context, request []*entry) ([]*en
 		result := &out.Entries[i]
 		switch code := aws.ToString(result.ErrorCode); code {
 		case "":
-			e.out = true
+			if e.out = aws.ToString(result.EventId) != ""; !e.out {
+				again, reason = append(again, e), errNoResult
+			}
 		case "InternalFailure", "InternalException", "ThrottlingException":
 			again, reason = append(again, e), errors.New(code)
 		default:
 			if err := p.refuse(ctx, e, code, aws.ToString(result.ErrorMessage)); err != nil {
 				again, reason = append(again, e), err
-				continue
 			}
-			e.out = true
 		}
 	}
 	return again, reason
 }
+
+var errNoResult = errors.New("some entries failed, and the answer does not say of this one that it did not")
 
 // single sends the entries of a request that was refused as a whole one by one, where the fault may lie in one of them;
 // that one is set aside. Where it lies in the caller (access, signature), nothing is.
@@ -268,11 +288,7 @@ func (p *EventBridgePublisher) single(ctx context.Context, request []*entry, cau
 		return fmt.Errorf("put events: %w", cause)
 	}
 	if len(request) == 1 {
-		if err := p.refuse(ctx, request[0], api.ErrorCode(), api.ErrorMessage()); err != nil {
-			return err
-		}
-		request[0].out = true
-		return nil
+		return p.refuse(ctx, request[0], api.ErrorCode(), api.ErrorMessage())
 	}
 	for _, e := range request {
 		if err := p.send(ctx, []*entry{e}); err != nil {
@@ -282,7 +298,7 @@ func (p *EventBridgePublisher) single(ctx context.Context, request []*entry, cau
 	return nil
 }
 
-// refuse sets an event aside that the bus will never accept.
+// refuse sets an event aside that the bus will never accept: then it is out.
 func (p *EventBridgePublisher) refuse(ctx context.Context, e *entry, code, message string) error {
 	head := e.ev.Head()
 	p.cfg.Logger.LogAttrs(ctx, slog.LevelError, "event refused by the bus for good",
@@ -293,12 +309,7 @@ func (p *EventBridgePublisher) refuse(ctx context.Context, e *entry, code, messa
 			return fmt.Errorf("set aside event %s, refused with %s: %w", head.ID, code, err)
 		}
 	}
-	if p.cfg.Metrics != nil {
-		datum := metrics.Datum{Name: metrics.EventsRefused, Value: 1, Time: p.cfg.Now().UTC()}
-		if err := p.cfg.Metrics.Record(ctx, []metrics.Datum{datum}); err != nil {
-			p.cfg.Logger.LogAttrs(ctx, slog.LevelError, "metrics not sent", slog.Int("data", 1), slog.String("cause", err.Error()))
-		}
-	}
+	e.out, e.aside = true, true
 	return nil
 }
 

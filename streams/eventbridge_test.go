@@ -8,8 +8,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"toolledger/metrics"
 	"toolledger/streams/events"
@@ -292,4 +297,62 @@ func TestFanOut(t *testing.T) {
 	if len(first.Events()) != 5 || first.Delivered() != 10 || second.Count()["ToolCallReserved"] != 5 {
 		t.Errorf("first has %d of %d, second %v", len(first.Events()), first.Delivered(), second.Count())
 	}
+}
+
+// Refusals are counted in one request, and once: those that will be handed over again, since an event before them is not
+// out, count when they come again.
+func TestRefusalsCountOnce(t *testing.T) {
+	evs, bus, count := someEvents(40), newBus(t), &sums{}
+	var down atomic.Bool
+	down.Store(true)
+	bus.fail = func(r busRequest) busAnswer {
+		refused := map[int]string{}
+		for i, e := range r.entries {
+			switch at := slices.IndexFunc(evs, func(ev events.Event) bool { return ev.Head().ID == e.id }); {
+			case at == 15 && down.Load():
+				refused[i] = "ThrottlingException"
+			case at%3 == 0 && at != 15:
+				refused[i] = "MalformedDetail"
+			}
+		}
+		return busAnswer{refused: refused}
+	}
+	p := bus.publisher(t, func(c *PublisherConfig) { c.Metrics, c.Concurrency = count, 1 })
+	out, err := p.Publish(t.Context(), evs)
+	if out != 15 || err == nil || count.of(metrics.EventsRefused) != 5 || count.calls != 1 {
+		t.Fatalf("got %d, %v, counted %v in %d requests", out, err, count.total, count.calls)
+	}
+	down.Store(false)
+	out, err = p.Publish(t.Context(), evs[out:])
+	if out != 25 || err != nil || count.of(metrics.EventsRefused) != 13 || count.calls != 2 {
+		t.Errorf("got %d, %v, counted %v in %d requests", out, err, count.total, count.calls)
+	}
+}
+
+// An answer that tells of failures without saying of which leaves nothing for sent that it does not name.
+func TestHC58FailureWithoutCode(t *testing.T) {
+	evs, calls := someEvents(3), 0
+	vague := busFunc(func(in *eventbridge.PutEventsInput) *eventbridge.PutEventsOutput {
+		out := &eventbridge.PutEventsOutput{Entries: make([]types.PutEventsResultEntry, len(in.Entries))}
+		calls++
+		for i := range out.Entries {
+			if calls == 1 && i == 1 {
+				out.FailedEntryCount = 1
+				continue
+			}
+			out.Entries[i].EventId = aws.String("envelope")
+		}
+		return out
+	})
+	if out, err := publisherTo(t, vague).Publish(t.Context(), evs); out != 3 || err != nil || calls != 2 {
+		t.Errorf("got %d, %v after %d requests", out, err, calls)
+	}
+}
+
+type busFunc func(*eventbridge.PutEventsInput) *eventbridge.PutEventsOutput
+
+func (f busFunc) PutEvents(
+	_ context.Context, in *eventbridge.PutEventsInput, _ ...func(*eventbridge.Options),
+) (*eventbridge.PutEventsOutput, error) {
+	return f(in), nil
 }

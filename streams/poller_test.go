@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/smithy-go"
+
 	"toolledger/metrics"
 	"toolledger/streams/events"
 )
@@ -455,5 +457,72 @@ func TestPollerRefuses(t *testing.T) {
 	}
 	if _, err := NewPoller(full, nil); !errors.Is(err, ErrConfig) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A bus that refuses the poller for now is waited out where a gap is told, as it is everywhere else: a permission or a bus
+// that is missing can be given while the poller runs.
+func TestPollerWaitsForBusToTellGap(t *testing.T) {
+	for name, gap := range map[string]func(*streamServer){
+		"parent vanished": func(s *streamServer) { s.shards = []*scriptedShard{shardOf("c", "a", false, 50, 3)} },
+		"shard trimmed": func(s *streamServer) {
+			s.shards[0].records, s.shards[0].trimmed = append(s.shards[0].records, shardOf("l", "", false, 50, 3).records...), 6
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, leases, out := newStream(t, shardOf("a", "", false, 1, 5)), newLeaseTable(), &Collector{}
+			drain(t, newTestPoller(t, s, leases, out))
+			s.change(func() { gap(s) })
+			refusals := 0
+			denied := PublisherFunc(func(ctx context.Context, evs []events.Event) (int, error) {
+				if refusals++; refusals < 3 {
+					return 0, &smithy.GenericAPIError{Code: []string{"AccessDeniedException", "ResourceNotFoundException"}[refusals%2]}
+				}
+				return out.Publish(ctx, evs)
+			})
+			drain(t, newTestPoller(t, s, leases, denied))
+			if n := out.Count(); n["AuditGap"] != 1 || refusals < 3 {
+				t.Errorf("got %v after %d calls", n, refusals)
+			}
+		})
+	}
+}
+
+// What was read while the lease ran out is not published: another poller reads the shard by then.
+func TestPollerSlowPage(t *testing.T) {
+	s, leases, out := newStream(t, shardOf("a", "", false, 1, 5)), newLeaseTable(), &Collector{}
+	var mu sync.Mutex
+	now := t0
+	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	thief := &tableLeases{leases, "control", testStream, "thief", time.Hour, clock}
+	s.fail = func(r streamRequest) string {
+		if r.op == "GetRecords" && r.n == 0 {
+			mu.Lock()
+			now = now.Add(2 * time.Minute)
+			mu.Unlock()
+			if _, owned, err := thief.acquire(context.Background(), "a", ""); err != nil || !owned {
+				t.Errorf("the lease was not taken: %v, %v", owned, err)
+			}
+		}
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := newTestPoller(t, s, leases, out, func(c *PollerConfig) { c.Now = clock }).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, owner := leases.lease("a"); owner != "thief" || out.Delivered() != 0 {
+		t.Errorf("%d events published under the lease of %q", out.Delivered(), owner)
+	}
+}
+
+// A record without a number to name it by does not send the next poller back to where the shard begins.
+func TestPollerRecordWithoutNumber(t *testing.T) {
+	sh := shardOf("a", "", false, 1, 4)
+	sh.records[3].Sequence = ""
+	s, leases, out := newStream(t, sh), newLeaseTable(), &Collector{}
+	drain(t, newTestPoller(t, s, leases, out))
+	if p, _ := leases.lease("a"); p.checkpoint != "3" || len(out.Events()) != 4 {
+		t.Errorf("lease %+v, %d events", p, len(out.Events()))
 	}
 }

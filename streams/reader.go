@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
@@ -293,9 +294,12 @@ func relevant(page []streamtypes.Record) []streamtypes.Record {
 // process hands records to the consumer until all are out, and moves the checkpoint behind those that are.
 func (r *shardReader) process(ctx context.Context, records []streamtypes.Record) error {
 	for len(records) > 0 {
+		if err := r.renew(ctx); err != nil { // the page, or the pause before, may have taken most of the lease
+			return err
+		}
 		done, err := r.handle(ctx, records)
 		if done > 0 {
-			r.progress.checkpoint, r.horizon = sequenceOf(&records[done-1]), false
+			r.passed(records[:done])
 			records = records[done:]
 			r.renewed = time.Time{}
 			r.failed.reset()
@@ -312,6 +316,17 @@ func (r *shardReader) process(ctx context.Context, records []streamtypes.Record)
 		r.stumble(ctx, err)
 	}
 	return nil
+}
+
+// passed moves the checkpoint behind records, to the last of them that can be named: one without a sequence number must not
+// send the next reader back to where the shard begins.
+func (r *shardReader) passed(records []streamtypes.Record) {
+	for i := range slices.Backward(records) {
+		if sequence := sequenceOf(&records[i]); isSequence(sequence) {
+			r.progress.checkpoint, r.horizon = sequence, false
+			return
+		}
+	}
 }
 
 func sequenceOf(r *streamtypes.Record) string {

@@ -45,6 +45,9 @@ func listShards(ctx context.Context, client StreamReader, arn string) ([]shardNa
 
 // permanent tells whether an error of a client will be the same however often the request is repeated.
 func permanent(err error) bool {
+	if _, publishing := errors.AsType[*publishError](err); publishing {
+		return false
+	}
 	e, ok := errors.AsType[smithy.APIError](err)
 	if !ok {
 		return false
