@@ -93,6 +93,7 @@ const (
 	OldestReservationAge = "OldestReservationAge"
 	ReservationsOverdue  = "ReservationsOverdue"
 	ReservationsHeld     = "ReservationsHeld"
+	ReservationsOpen     = "ReservationsOpen"
 	emitterConsumer      = "consumer"
 	emitterPublisher     = "publisher"
 	emitterPoller        = "poller"
@@ -188,5 +189,6 @@ func ownDefinitions() []Definition {
 		own(OldestReservationAge, UnitSeconds, emitterSweeper, StatisticMax, "How long the most overdue reservation found has been overdue."),
 		own(ReservationsOverdue, UnitCount, emitterSweeper, StatisticMax, "Reservations that a sweep found overdue, those put off to a later look included; held ones count beside them."),
 		own(ReservationsHeld, UnitCount, emitterSweeper, StatisticMax, "Reservations that wait for a person to decide; above 0 somebody must look."),
+		own(ReservationsOpen, UnitCount, emitterSweeper, StatisticMax, "Other reservations that were open when a sweep ended, in time or overdue."),
 	}
 }

@@ -19,12 +19,12 @@ import (
 // The bounds of one reading of the index. Rows of a tenant that has more than its share are left for the next reading,
 // which the run goes on to as long as it has time: so the others come first, and memory is bounded.
 const (
-	pageRows    = 1000 // of one query
-	maxPages    = 40   // of one partition
-	bucketRows  = 1000 // kept of one partition
-	tenantRows  = 250  // kept of one tenant and partition
-	readers     = 4    // partitions read at once
-	heldTimeout = 2 * time.Second
+	pageRows     = 1000 // of one query
+	maxPages     = 40   // of one partition
+	bucketRows   = 1000 // kept of one partition
+	tenantRows   = 250  // kept of one tenant and partition
+	readers      = 4    // partitions read at once
+	countTimeout = 2 * time.Second
 )
 
 // rowVersion names a row as it was read.
@@ -220,25 +220,35 @@ func inTurns(rows []found) []found {
 	return rows
 }
 
-// countHeld counts what waits for a person: one page of each partition, without reading the rows out.
-func (r *run) countHeld() {
+// countOpen counts what waits for a person, and what is open beside that: one page of each partition, without reading the
+// rows out.
+func (r *run) countOpen() {
 	if r.work.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.work, heldTimeout)
+	ctx, cancel := context.WithTimeout(r.work, countTimeout)
 	defer cancel()
-	for _, bucket := range schema.BucketNames(true) {
-		out, err := r.l.Client.Query(ctx, &dynamodb.QueryInput{
-			TableName:                 aws.String(r.tables().Ledger),
-			IndexName:                 aws.String(schema.PendingIndex),
-			KeyConditionExpression:    aws.String("#pendingBucket = :bucket"),
-			ExpressionAttributeNames:  map[string]string{"#pendingBucket": schema.APendingBucket},
-			ExpressionAttributeValues: schema.Item{":bucket": schema.S(bucket)},
-			Select:                    types.SelectCount,
-		})
-		if err != nil {
-			return // only a figure
+	for _, held := range []bool{true, false} {
+		for _, bucket := range schema.BucketNames(held) {
+			out, err := r.l.Client.Query(ctx, &dynamodb.QueryInput{
+				TableName:                 aws.String(r.tables().Ledger),
+				IndexName:                 aws.String(schema.PendingIndex),
+				KeyConditionExpression:    aws.String("#pendingBucket = :bucket"),
+				ExpressionAttributeNames:  map[string]string{"#pendingBucket": schema.APendingBucket},
+				ExpressionAttributeValues: schema.Item{":bucket": schema.S(bucket)},
+				Select:                    types.SelectCount,
+			})
+			if err != nil {
+				return // only figures
+			}
+			r.count(func(p *Report) {
+				p.Requests++
+				if held {
+					p.HeldNow += int(out.Count)
+				} else {
+					p.OpenNow += int(out.Count)
+				}
+			})
 		}
-		r.count(func(p *Report) { p.HeldNow += int(out.Count); p.Requests++ })
 	}
 }

@@ -70,7 +70,7 @@ func TestReportJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `{"started":"2026-11-03T12:00:00Z","took_seconds":0,"dry_run":false,"complete":false,"found":1,"verified":0,` +
-		`"finalized":0,"expired":0,"unknown":0,"early":0,"held":0,"lost_races":0,"left":0,"errors":0,"waiting":0,"held_now":0,` +
+		`"finalized":0,"expired":0,"unknown":0,"early":0,"held":0,"lost_races":0,"left":0,"errors":0,"waiting":0,"held_now":0,"open_now":0,` +
 		`"refunded_tokens":0,"gone_tokens":0,"oldest_age_seconds":90,"requests":0}`
 	if string(b) != want {
 		t.Errorf("%s", b)

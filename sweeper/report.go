@@ -29,6 +29,7 @@ type Report struct {
 	Left       int           // found, but time ran out or contention did not end
 	Waiting    int           // overdue, but not to be looked at before a later time; not in Found
 	HeldNow    int           // reservations that a person has to decide on, at most some thousands per partition; not in Found
+	OpenNow    int           // other reservations that are open at the end, in time or overdue; bounded in the same way
 	GoneTokens int64         // of expired rows whose quota item was gone already: nothing to refund to
 	Requests   int           // that were sent to DynamoDB, but for those of Finalized
 	DryRun     bool          // nothing was written
@@ -64,6 +65,7 @@ func (r Report) Metrics() []metrics.Datum {
 		{metrics.OldestReservationAge, r.OldestAge.Seconds()},
 		{metrics.ReservationsOverdue, float64(r.Found + r.Waiting)},
 		{metrics.ReservationsHeld, float64(r.HeldNow)},
+		{metrics.ReservationsOpen, float64(r.OpenNow)},
 	}
 	data := make([]metrics.Datum, len(values))
 	for i, v := range values {
@@ -90,6 +92,7 @@ type reportJSON struct {
 	Errors         int       `json:"errors"`
 	Waiting        int       `json:"waiting"`
 	HeldNow        int       `json:"held_now"`
+	OpenNow        int       `json:"open_now"`
 	RefundedTokens int64     `json:"refunded_tokens"`
 	GoneTokens     int64     `json:"gone_tokens"`
 	OldestSeconds  float64   `json:"oldest_age_seconds"`
@@ -101,7 +104,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	return json.Marshal(reportJSON{
 		Started: r.Started, TookSeconds: r.Took.Seconds(), DryRun: r.DryRun, Complete: r.Complete, Found: r.Found,
 		Verified: r.Verified, Finalized: r.Finalized, Expired: r.Expired, Unknown: r.Unknown, Early: r.Early, Held: r.Held,
-		LostRaces: r.LostRaces, Left: r.Left, Errors: r.Errors, Waiting: r.Waiting, HeldNow: r.HeldNow,
+		LostRaces: r.LostRaces, Left: r.Left, Errors: r.Errors, Waiting: r.Waiting, HeldNow: r.HeldNow, OpenNow: r.OpenNow,
 		RefundedTokens: r.RefundedTokens, GoneTokens: r.GoneTokens, OldestSeconds: r.OldestAge.Seconds(), Requests: r.Requests,
 	})
 }
@@ -116,7 +119,7 @@ func (r Report) log(ctx context.Context, logger *slog.Logger, err error) {
 		slog.Int("expired", r.Expired), slog.Int("unknown", r.Unknown), slog.Int("held", r.Held),
 		slog.Int("lost_races", r.LostRaces), slog.Int("errors", r.Errors), slog.Int64("refunded_tokens", r.RefundedTokens),
 		slog.Duration("oldest_age", r.OldestAge), slog.Bool("complete", r.Complete), slog.Int("early", r.Early),
-		slog.Int("left", r.Left), slog.Int("waiting", r.Waiting), slog.Int("held_now", r.HeldNow),
+		slog.Int("left", r.Left), slog.Int("waiting", r.Waiting), slog.Int("held_now", r.HeldNow), slog.Int("open_now", r.OpenNow),
 		slog.Int64("gone_tokens", r.GoneTokens), slog.Int("requests", r.Requests), slog.Bool("dry_run", r.DryRun),
 		slog.Time("started", r.Started), slog.Duration("took", r.Took),
 	}

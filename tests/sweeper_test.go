@@ -38,6 +38,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"toolledger/internal/schema"
+	"toolledger/metrics"
 	"toolledger/sweeper"
 	"toolledger/writers"
 )
@@ -449,7 +450,7 @@ func TestSweepVerdicts(t *testing.T) {
 // sameReport compares what was done.
 func sameReport(t *testing.T, got, want sweeper.Report) {
 	t.Helper()
-	got.OldestAge, got.Requests, got.Started, got.Took, got.HeldNow = 0, 0, time.Time{}, 0, 0
+	got.OldestAge, got.Requests, got.Started, got.Took, got.HeldNow, got.OpenNow = 0, 0, time.Time{}, 0, 0, 0
 	want.Complete = true
 	if got != want {
 		t.Errorf("report\n%+v, want\n%+v", got, want)
@@ -806,7 +807,7 @@ func TestSweepLogsItsReport(t *testing.T) {
 	}
 	for _, name := range []string{
 		"found", "verified", "finalized", "expired", "unknown", "held", "lost_races", "errors", "refunded_tokens", "oldest_age",
-		"complete", "early", "left", "waiting", "held_now", "gone_tokens", "requests", "dry_run", "started", "took",
+		"complete", "early", "left", "waiting", "held_now", "open_now", "gone_tokens", "requests", "dry_run", "started", "took",
 	} {
 		if _, ok := line[name]; !ok {
 			t.Errorf("no %s in %s", name, g.log)
@@ -814,5 +815,23 @@ func TestSweepLogsItsReport(t *testing.T) {
 	}
 	if line["msg"] != "sweep finished" || line["expired"] != 1.0 || line["oldest_age"] != float64(time.Hour) {
 		t.Error(g.log)
+	}
+}
+
+// Promise: a sweep says how many reservations it leaves open: those in time, and not what it settled or holds for a person.
+func TestSweepCountsOpen(t *testing.T) {
+	g := newSweepRig(t)
+	inTime := g.overdueRow("acme", "s", "in-time", func(*schema.Row) {})
+	inTime.Deadline = g.now().Add(time.Minute)
+	g.seed(inTime, g.overdueRow("acme", "s", "overdue", func(*schema.Row) {}),
+		g.overdueRow("acme", "s", "held", func(r *schema.Row) { r.Idempotent = false }))
+	report := g.sweep(sweeper.Config{})
+	if report.Expired != 1 || report.HeldNow != 1 || report.OpenNow != 1 {
+		t.Errorf("%+v: want one expired, one held, one open", report)
+	}
+	for _, d := range report.Metrics() {
+		if d.Name == metrics.ReservationsOpen && d.Value != 1 {
+			t.Errorf("%s is %v", d.Name, d.Value)
+		}
 	}
 }

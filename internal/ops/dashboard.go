@@ -160,10 +160,10 @@ func callPanels() []panel {
 
 func reservationPanels() []panel {
 	open := graph("Reservations open and their oldest age", "Overdue ones fall with each sweep; the age stays under the line", "oldest-reservation",
-		count(metrics.CallsReserved, "Begun", colorInfo),
+		Entry{Metric: own(metrics.ReservationsOpen), Label: "Open", Color: colorInfo, Stat: metrics.StatisticMax},
 		Entry{Metric: own(metrics.ReservationsOverdue), Label: "Open past their deadline", Color: colorWarn, Stat: metrics.StatisticMax},
 		Entry{Metric: own(metrics.OldestReservationAge), Label: "Oldest overdue, s", Color: colorBad, Stat: metrics.StatisticMax, Right: true})
-	open.right = "seconds"
+	open.left, open.right = "reservations", "seconds"
 	open.line = &Line{Label: "alarm", Value: oldestReservation, Color: colorBad, YAxis: "right"}
 	refunds := graph("Given back: refunds", "Many expired mean that workers die or leases are short", "oldest-reservation",
 		count(metrics.ReservationsReleased, "Released by their worker", colorInfo),

@@ -110,7 +110,7 @@ func TestHandle(t *testing.T) {
 			if len(c.got) < tt.puts || len(c.got) > tt.puts && tt.metric == nil {
 				t.Fatalf("%d calls of PutMetricData, want %d", len(c.got), tt.puts)
 			}
-			if tt.puts == 1 && len(c.got[0].MetricData) != 14 {
+			if tt.puts == 1 && len(c.got[0].MetricData) != 15 {
 				t.Errorf("%d metrics", len(c.got[0].MetricData))
 			}
 			if name == "own namespace" && aws.ToString(c.got[0].Namespace) != "Mine" {
