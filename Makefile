@@ -100,6 +100,11 @@ build-BedrockFunction build-AgentCoreFunction:
 build-SubscriberFunction:
 	$(LAMBDA_BUILD) ./examples/subscriber
 
+.PHONY: verify-aws
+verify-aws: ## prove a deployed stack in your account, reading only (STACK=name; ARGS="-write" makes a call of its own, after asking)
+	@test -n "$(STACK)" || { echo "verify-aws: say which stack: make verify-aws STACK=toolledger-dev" >&2; exit 2; }
+	@go run ./tests/verifyaws -stack "$(STACK)" $(ARGS)
+
 .PHONY: clean
 clean: ## remove what was built; downloads stay
 	@rm -rf $(LOCAL)/bin $(LOCAL)/lambda $(LOCAL)/tmp $(LOCAL)/cache $(LOCAL)/bench.json

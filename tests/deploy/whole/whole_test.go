@@ -44,6 +44,8 @@ func TestWholeStack(t *testing.T) {
 	})
 	d.story(t, planner)
 	d.within(t, 30*time.Second, "the subscriber hears of the effect", func() bool { return sub.has(t, "ToolEffectApplied", "pr") })
+	d.verify(t)
+	program := d.build(t, "./cmd/toolledger")
 	d.within(t, sweepWait, "the scheduled sweep gives the abandoned reservation back", func() bool { return sub.has(t, "ReservationExpired", "abandoned") })
 	t.Logf("the schedule has swept %s after the deployment; events%s", time.Since(deployed).Round(time.Second), sub.kinds())
 	_, quota := planner.call(t, http.MethodGet, "/v1/quota", nil)
@@ -51,7 +53,7 @@ func TestWholeStack(t *testing.T) {
 		t.Errorf("quota %v, want 940 remaining", quota)
 	}
 	d.views(t)
-	d.audit(t)
+	d.audit(t, program)
 }
 
 // doors calls every function once, through whatever stands in front of it, and shows who may not.
@@ -132,17 +134,61 @@ func (d *deployment) views(t *testing.T) {
 	})
 }
 
-// audit runs the operator's command against the stack, found by its name.
-func (d *deployment) audit(t *testing.T) {
+// verify runs what proves a stack in a real account. Here it can see less: the local IAM simulates without condition keys, so
+// what must be allowed under one is not; it does not know the key of observations, counts nothing that a mapping filters, and
+// its CloudFormation switches no TTL on.
+func (d *deployment) verify(t *testing.T) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "toolledger")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/toolledger")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
+	program := d.build(t, "./tests/verifyaws")
+	cmd := exec.CommandContext(t.Context(), program, "-stack", d.name, "-write", "-yes", "-wait", "10s", "-json", "-url",
+		d.url+"/_aws/execute-api/"+d.ids["HttpApi"]+"/$default")
+	cmd.Env = d.environ(t)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, _ := cmd.Output() // exit code 1 says what the report says
+	var report struct {
+		Results []struct{ Group, Name, Status, Detail string }
+	}
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatalf("verifyaws: %v: %s%s", err, out, stderr.String())
+	}
+	count := map[string]int{}
+	for _, r := range report.Results {
+		count[r.Group+" "+r.Status]++
+		blind := r.Group == "roles" && strings.HasSuffix(r.Name, "(must)") || r.Group == "write" && r.Name == "observation" || r.Group == "ttl"
+		if r.Status == "failed" && !blind {
+			t.Errorf("verifyaws: %s: %s: %s", r.Group, r.Name, r.Detail)
+		}
+	}
+	if count["roles ok"] < 50 || count["mappings ok"] < 10 || count["front ok"] < 8 || count["write ok"] < 2 {
+		t.Errorf("verifyaws: %v: %s", count, out)
+	}
+	t.Logf("verifyaws: %v", count)
+}
+
+// environ is what a program on this machine needs to find the local AWS.
+func (d *deployment) environ(t *testing.T) []string {
+	t.Helper()
+	return []string{"AWS_ENDPOINT_URL=" + d.url, "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "HOME=" + t.TempDir()}
+}
+
+// build makes one of the project's programs.
+func (d *deployment) build(t *testing.T, pkg string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, pkg)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	return program
+}
+
+// audit runs the operator's command against the stack, found by its name.
+func (d *deployment) audit(t *testing.T, program string) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, "audit", "--stack", d.name, "--skew", "1s", "--json")
-	cmd.Env = []string{"AWS_ENDPOINT_URL=" + d.url, "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "HOME=" + t.TempDir()}
+	cmd.Env = d.environ(t)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
