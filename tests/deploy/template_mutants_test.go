@@ -263,6 +263,8 @@ func sourceMutants() []mutant {
 		{"parameter without default", 3, drop("/Parameters/KeepHours/Default")},
 		{"parameter takes anything", 3, drop("/Parameters/TenantClaim/AllowedPattern")},
 		{"default not allowed", 1, put("/Parameters/LogRetentionDays/Default", 31)},
+		{"tokens of nobody are taken", 3, drop("/Rules/JwtNeedsIssuer")},
+		{"rule that refuses everybody", 3, drop("/Rules/JwtNeedsIssuer/RuleCondition")},
 		{"stage missing", 3, put("/Parameters/Stage/AllowedValues", []any{"dev", "prod"})},
 		{"parameter unused", 2, add("/Parameters", "Unused", object{"Type": "String", "Default": "a", "AllowedValues": []any{"a", "b"}, "Description": "Does nothing at all."})},
 		{"built without make", 3, put("StreamFunction/Metadata/BuildMethod", "go1.x")},

@@ -26,6 +26,7 @@ type view struct {
 	*stack
 	sam   object // the template before the transform
 	mains map[string]string
+	given map[string]string // the parameters that somebody chose
 	repo  string
 }
 
@@ -79,7 +80,7 @@ func variants() []variant {
 // look evaluates a transformed template and makes it ready for the rules.
 func look(t *testing.T, v variant, sam, transformed object) *view {
 	t.Helper()
-	w := &view{stack: evaluate(v.name, transformed, v.params), sam: sam, mains: mainsOf(t, sam), repo: root}
+	w := &view{stack: evaluate(v.name, transformed, v.params), sam: sam, mains: mainsOf(t, sam), given: v.params, repo: root}
 	return w
 }
 

@@ -33,6 +33,7 @@ func sourceRules() []rule {
 			}
 		}},
 		{"samconfig", samconfig},
+		{"combinations", combinations},
 	}
 }
 
@@ -42,6 +43,9 @@ func parameters(v *view, bad report) {
 		o := asObject(p)
 		if len(str(o["Description"])) < 20 {
 			bad("%s: what does it do?", id)
+		}
+		if !strings.Contains(v.file("docs/deploy.md"), "`"+id+"`") {
+			bad("%s: docs/deploy.md does not name it", id)
 		}
 		value, ok := o["Default"]
 		if !ok {
@@ -72,6 +76,26 @@ func parameters(v *view, bad report) {
 	}
 	if dig(v.sam, "Parameters", "Architecture", "Default") != "arm64" {
 		bad("Architecture: not arm64 by default")
+	}
+}
+
+// combinations: what cannot work together is refused before anything is made, and what can is not.
+func combinations(v *view, bad report) {
+	if said := refusals(v.raw, v.given); len(said) > 0 {
+		bad("refused: %v", said)
+	}
+	for _, never := range []map[string]string{
+		{"HttpAuth": "jwt"},
+		{"HttpAuth": "jwt", "JwtIssuer": "https://issuer.example.com"},
+		{"HttpAuth": "iam"},
+		{"WarmWriteUnits": "4000"},
+		{"DirectInvoker": "210987654321"},
+		{"BedrockAgentArn": "arn:aws:bedrock:eu-central-1:123456789012:agent/AGENT12345"},
+		{"AgentCoreGatewayRoleArn": "arn:aws:iam::123456789012:role/gateway"},
+	} {
+		if len(refusals(v.raw, never)) == 0 {
+			bad("takes %v, which cannot work", never)
+		}
 	}
 }
 

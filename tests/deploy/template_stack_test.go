@@ -116,6 +116,30 @@ func (s *stack) condition(id string, depth int) bool {
 	return v
 }
 
+// refusals are what the template's rules have against parameters: a deployment with these never begins.
+func refusals(template object, params map[string]string) []string {
+	s := &stack{raw: template, params: pseudo("toolledger-test"), conds: map[string]bool{}}
+	for id, p := range child(template, "Parameters") {
+		s.params[id] = asObject(p)["Default"]
+		if v, ok := params[id]; ok {
+			s.params[id] = v
+		}
+	}
+	var all []string
+	for _, id := range sorted(child(template, "Rules")) {
+		r := asObject(child(template, "Rules")[id])
+		if c, ok := r["RuleCondition"]; ok && !s.decide(c, 0) {
+			continue
+		}
+		for _, a := range list(r["Assertions"]) {
+			if !s.decide(asObject(a)["Assert"], 0) {
+				all = append(all, str(asObject(a)["AssertDescription"]))
+			}
+		}
+	}
+	return append(all, s.problems...)
+}
+
 // decide evaluates a condition's function.
 func (s *stack) decide(v any, depth int) bool {
 	o, ok := v.(object)
