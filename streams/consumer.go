@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -164,10 +165,11 @@ func (r *run) derive(ctx context.Context, next func() *Change) (more bool, err e
 		}
 		evs, err := r.deriver.derive(r.evs, &change)
 		if err != nil {
-			if err := r.c.keep(ctx, &change, err); err != nil {
+			text := record.lambdaJSON() // as it was delivered: a time of ours would make it another one with each delivery
+			if err := r.c.keep(ctx, record, text, err); err != nil {
 				return false, err
 			}
-			evs = append(r.evs, unreadableEvent(&change, err))
+			evs = append(r.evs, unreadableEvent(&change, text, err))
 			kept++
 		}
 		r.evs = evs
@@ -178,11 +180,11 @@ func (r *run) derive(ctx context.Context, next func() *Change) (more bool, err e
 }
 
 // keep hands a record that cannot be understood to whoever keeps such records.
-func (c *Consumer) keep(ctx context.Context, change *Change, cause error) error {
+func (c *Consumer) keep(ctx context.Context, change *Change, text []byte, cause error) error {
 	if c.cfg.Unreadable == nil {
 		return fmt.Errorf("record %s is not kept, since no place is configured: %w", change.Sequence, cause)
 	}
-	if err := c.cfg.Unreadable(ctx, change.lambdaJSON()); err != nil {
+	if err := c.cfg.Unreadable(ctx, text); err != nil {
 		return fmt.Errorf("keep unreadable record %s: %w", change.Sequence, errors.Join(err, cause))
 	}
 	c.cfg.Logger.LogAttrs(ctx, slog.LevelError, "stream record cannot be understood and is kept",
@@ -190,7 +192,8 @@ func (c *Consumer) keep(ctx context.Context, change *Change, cause error) error 
 	return nil
 }
 
-func unreadableEvent(c *Change, cause error) events.Event {
+// unreadableEvent tells of a record; text tells those apart that have no number.
+func unreadableEvent(c *Change, text []byte, cause error) events.Event {
 	ev := &events.AuditRecordUnreadable{
 		Header: events.Header{Schema: events.Schema, Time: c.Time},
 		Stream: c.Stream, Sequence: c.Sequence, Operation: operations[c.Op], Rule: cause.Error(),
@@ -201,7 +204,12 @@ func unreadableEvent(c *Change, cause error) events.Event {
 	if u, ok := errors.AsType[*UnreadableError](cause); ok {
 		ev.Attribute, ev.Rule = u.Attr, u.Rule
 	}
-	return events.Identify(ev, c.Stream+"/"+c.Keys.PK+"/"+c.Keys.SK+"/"+c.Sequence)
+	entity := c.Stream + "/" + c.Keys.PK + "/" + c.Keys.SK + "/" + c.Sequence
+	if c.Sequence == "" {
+		sum := sha256.Sum256(text)
+		entity += hexDigest(sum[:])
+	}
+	return events.Identify(ev, entity)
 }
 
 // publish sends the window and notes the metrics of the records whose events are all out.

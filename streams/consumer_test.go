@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
+
 	"toolledger/internal/schema"
 	"toolledger/metrics"
 	"toolledger/streams/events"
@@ -485,5 +487,29 @@ func TestMemoryOfLargestBatch(t *testing.T) {
 	t.Logf("a batch of %.1f MB took %.1f MB", float64(len(batch))/1e6, float64(most-idle)/1e6)
 	if most-idle > 64<<20 {
 		t.Errorf("%d MB above idle", (most-idle)>>20)
+	}
+}
+
+// Records that nobody understands and that have no number are told apart, and each has one id and one text however often
+// it is delivered, by Lambda or by a poller: an id that two share would make subscribers drop the second.
+func TestUnreadableRecordsAreToldApart(t *testing.T) {
+	out, kept := &Collector{}, map[string]bool{}
+	now := t0
+	c := newTestConsumer(t, out, nil, func(cfg *ConsumerConfig) {
+		cfg.Now = func() time.Time { now = now.Add(time.Second); return now }
+		cfg.Unreadable = func(_ context.Context, record []byte) error { kept[string(record)] = true; return nil }
+	})
+	records := []string{`null`, `17`, `{}`, `[1]`, `{"eventName":"INSERT"}`, `{"dynamodb":{"SequenceNumber":""}}`}
+	polled := []streamtypes.Record{{}, {EventName: streamtypes.OperationTypeInsert, Dynamodb: &streamtypes.StreamRecord{}}}
+	for range 3 {
+		if answer, err := c.HandleBatch(t.Context(), lambdaBatch(records...)); err != nil || len(failures(t, answer)) != 0 {
+			t.Fatalf("got %s, %v", answer, err)
+		}
+		if done, err := c.handleStream(t.Context(), testStream, polled); done != len(polled) || err != nil {
+			t.Fatalf("got %d, %v", done, err)
+		}
+	}
+	if want := len(records) + len(polled); len(out.Events()) != want || len(kept) != want || out.Delivered() != 3*want {
+		t.Errorf("%d events and %d texts of %d records", len(out.Events()), len(kept), want)
 	}
 }

@@ -390,15 +390,19 @@ func (d *recordDecoder) document(depth int) (map[string]schema.Value, error) {
 	return m, err
 }
 
-// salvage looks in a record that could not be decoded for what it takes to report it: sequence number, keys, stream.
+// salvage looks in a record that could not be decoded for what it takes to report it: sequence number, keys, stream,
+// operation and time.
 func salvage(record string, c *Change) {
 	var keys, sequence string
 	sc := scanner{s: record}
 	_ = sc.object(func(name string) error {
 		if name != "dynamodb" {
 			value, err := sc.skip()
-			if name == "eventSourceARN" {
+			switch name {
+			case "eventSourceARN":
 				c.Stream = unquoted(value)
+			case "eventName":
+				c.Op = unquoted(value)
 			}
 			return err
 		}
@@ -409,6 +413,8 @@ func salvage(record string, c *Change) {
 				sequence = unquoted(value)
 			case "Keys":
 				keys = value
+			case "ApproximateCreationDateTime":
+				c.Time = recordTime(value)
 			}
 			return err
 		})

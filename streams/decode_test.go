@@ -97,6 +97,9 @@ func TestDecodeBadRecordKeepsNumberAndKeys(t *testing.T) {
 			if c.Sequence != "4711" || c.Keys != pendingRow().Key || c.Stream == "" {
 				t.Errorf("got number %q, keys %v", c.Sequence, c.Keys)
 			}
+			if c.Op == "" && name != "operation is no text" || c.Time.IsZero() && name != "time is no number" {
+				t.Errorf("got operation %q, time %v", c.Op, c.Time)
+			}
 			if c.Err != nil && strings.Contains(c.Err.Error(), "pending") {
 				t.Errorf("the error holds the value: %v", c.Err)
 			}
