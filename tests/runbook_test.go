@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"toolledger/internal/ops"
+	"toolledger/streams/events"
 )
 
 const runbook = "../docs/runbook.md"
@@ -119,6 +120,43 @@ func TestRunbookLinks(t *testing.T) {
 	}
 	if n < 80 {
 		t.Errorf("only %d links found", n)
+	}
+}
+
+// awsWords are names in the runbook that are AWS's own.
+var awsWords = strings.Fields("EventBridge CloudWatch CloudTrail CloudFormation AgentCore UpdateItem PutItem PutMetricData WarmThroughput " +
+	"OnDemandThroughput LastProcessingResult EventSourceMappings EventSourceArn FilterArns ToolLedger")
+
+// TestRunbookNames: the parameters, log groups, resources and events that the runbook sends somebody to are there.
+func TestRunbookNames(t *testing.T) {
+	text, err := os.ReadFile(runbook)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := os.ReadFile("../template.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := slices.Clone(awsWords)
+	for _, ev := range events.All() {
+		known = append(known, ev.DetailType())
+	}
+	for _, m := range regexp.MustCompile(`(?m)^  (\w+):$`).FindAllStringSubmatch(string(template), -1) {
+		known = append(known, m[1])
+	}
+	for _, name := range regexp.MustCompile(`\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b`).FindAllString(string(text), -1) {
+		if !slices.Contains(known, name) {
+			t.Errorf("the runbook speaks of %s, which is no parameter, resource or event", name)
+		}
+	}
+	groups := regexp.MustCompile(`/toolledger/S/([a-z-]+)`).FindAllStringSubmatch(string(text), -1)
+	for _, m := range groups {
+		if !strings.Contains(string(template), `LogGroupName: !Sub "/toolledger/${AWS::StackName}/`+m[1]+`"`) {
+			t.Errorf("there is no log group %s", m[0])
+		}
+	}
+	if len(groups) < 10 {
+		t.Errorf("only %d log groups found", len(groups))
 	}
 }
 
