@@ -171,6 +171,7 @@ func (r *run) add(group, name string, status Status, format string, args ...any)
 		r.report.Failed++
 	case Unknown:
 		r.report.Unknown++
+	case OK, Skipped:
 	}
 	r.report.Results = append(r.report.Results, Result{group, name, status, fmt.Sprintf(format, args...)})
 }

@@ -193,7 +193,7 @@ func (r *run) read(ctx context.Context, bucket string, key *string) (string, err
 	if err != nil {
 		return "", err
 	}
-	defer out.Body.Close() //nolint:errcheck // it was read
+	defer out.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(out.Body, maxObject))
 	return string(text), err
 }
