@@ -26,6 +26,14 @@ type piece struct {
 	event  events.Event
 }
 
+// size is how many bytes the piece holds in memory.
+func (p *piece) size() int {
+	if u, ok := p.event.(*events.Unknown); ok {
+		return len(u.Detail)
+	}
+	return len(p.record)
+}
+
 // redriveReader takes a file apart, value by value: no more than one is in memory.
 type redriveReader struct {
 	table string // records must be of this table, "" means any

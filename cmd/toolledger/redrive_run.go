@@ -38,7 +38,7 @@ type redriver struct {
 
 	file    string // that is read
 	waiting []piece
-	size    int              // bytes of the records that wait
+	size    int              // bytes of what waits
 	offsets map[string]int64 // of those, by sequence number; nil: not looked at yet
 }
 
@@ -171,7 +171,7 @@ func (d *redriver) read(ctx context.Context, name string, from io.Reader) (clean
 	before := r.Faults + r.Unreadable + d.out.refusals
 	reader := redriveReader{table: d.flags.where.table, fault: d.fault, piece: func(p piece) error {
 		d.waiting = append(d.waiting, p)
-		if d.size += len(p.record); len(d.waiting) < redriveRecords && d.size < redriveBytes {
+		if d.size += p.size(); len(d.waiting) < redriveRecords && d.size < redriveBytes {
 			return nil
 		}
 		return d.flush(ctx)

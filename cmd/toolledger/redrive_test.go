@@ -2,9 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"strconv"
 	"strings"
 	"testing"
+
+	"toolledger/streams"
+	"toolledger/streams/events"
 )
 
 // Promise: whatever a file holds, reading it ends without a panic, within the bound of faults, every fault lies within the
@@ -59,5 +67,50 @@ func TestRedriveReaderBounds(t *testing.T) {
 	r = redriveReader{piece: func(piece) error { return stop }, fault: func(int64, string) {}}
 	if err := r.read(strings.NewReader(`{"eventName":"X","dynamodb":{}}`)); !errors.Is(err, stop) {
 		t.Error(err)
+	}
+}
+
+// Promise: what waits to be published is bounded by its bytes, be it records or events: a file of large events takes no more
+// memory than one of large records.
+func TestRedriveBoundsWhatWaits(t *testing.T) {
+	var file bytes.Buffer
+	for i := range 60 {
+		fmt.Fprintf(&file, `{"detail-type":"Large","detail":{"id":"%d","schema":9,"x":"%s"}}`+"\n", i, strings.Repeat("x", 1<<20))
+	}
+	largest, total := 0, 0
+	a := newApp(nil, io.Discard, io.Discard)
+	d := &redriver{app: a, flags: &redriveFlags{}, result: &redriveResult{}, bar: a.progress("", 0), out: &outlet{
+		next: streams.PublisherFunc(func(_ context.Context, evs []events.Event) (int, error) {
+			largest, total = max(largest, len(evs)), total+len(evs)
+			return len(evs), nil
+		}),
+	}}
+	clean, err := d.read(t.Context(), "file", &file)
+	d.bar.Done()
+	if !clean || err != nil || total != 60 || largest > redriveBytes>>20 {
+		t.Errorf("%v, %v: %d events, %d MB of them at a time", clean, err, total, largest)
+	}
+}
+
+// Promise: a file cannot act on the terminal of whoever looks at its events: neither by the type of one that is not known, nor
+// by the names or values of its fields.
+func TestEventLineIsHarmless(t *testing.T) {
+	var out bytes.Buffer
+	a := newApp(nil, &out, io.Discard)
+	const evil = "\x1b]0;owned\x07\u202e\n\u009b31m"
+	detail, err := json.Marshal(map[string]any{"id": "1", "schema": 9, "tenant": evil, "tool": evil, evil: 1, "a" + evil: evil, "b": []any{map[string]any{evil: evil}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev, err := events.ParseDetail("New"+evil, detail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.eventLine(ev, false); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := strings.CutSuffix(out.String(), "\n")
+	if strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) || !strings.Contains(line, "owned") {
+		t.Errorf("%q", line)
 	}
 }

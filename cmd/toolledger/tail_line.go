@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"toolledger/streams/events"
 )
@@ -49,10 +52,21 @@ func (a *app) eventLine(ev events.Event, colour bool) error {
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%-22s", ev.DetailType())
+	name := fmt.Sprintf("%-22s", printable(ev.DetailType()))
 	if colour {
 		name = colourOf(ev) + name + colourNone
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s  %s %s %s\n", h.Time.Local().Format("2006-01-02 15:04:05.000"), name, what, more)
+	_, err = fmt.Fprintf(a.stdout, "%s  %s %s %s\n", h.Time.Local().Format("2006-01-02 15:04:05.000"), name, what, onePrintedLine(more))
 	return err
+}
+
+// onePrintedLine puts U+FFFD for what would act on a terminal instead of being shown: the names of an unknown event's fields
+// are whatever a file says.
+func onePrintedLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
 }
