@@ -184,16 +184,16 @@ func compositeYAML(b *strings.Builder, id, name, says, topic, condition string, 
 			text += "${Or" + a.ID + "}"
 		}
 	}
-	ruleYAML := "!Sub |-\n            " + text + "\n"
+	ruleYAML := " !Sub >-\n          " + strings.ReplaceAll(text, "\n            ", "\n          ") + "\n"
 	if vars.Len() > 0 {
-		ruleYAML = "\n        Fn::Sub:\n          - |-\n            " + text + "\n          -\n" + vars.String()
+		ruleYAML = "\n        Fn::Sub:\n          - >-\n            " + text + "\n          -\n" + vars.String()
 	}
 	fmt.Fprintf(b, `  %s:
     Type: AWS::CloudWatch::CompositeAlarm
     Properties:
       AlarmName: !Sub "${AWS::StackName}-%s"
       AlarmDescription: !Sub "%s The alarms in red say what it is. Runbook: %s"
-      AlarmRule: %s      AlarmActions: !If [%s, [!Ref %s], !Ref "AWS::NoValue"]
+      AlarmRule:%s      AlarmActions: !If [%s, [!Ref %s], !Ref "AWS::NoValue"]
       OKActions: !If [%s, [!Ref %s], !Ref "AWS::NoValue"]
 `, id, name, says, link("alarms"), ruleYAML, condition, topic, condition, topic)
 }
