@@ -47,11 +47,11 @@ var order = []rule{
 	{"writers/api", []string{"writers", library}},
 	{"writers/results", []string{"writers", library}},
 	{"writers/writerstest", []string{"writers", "internal/stack", library}},
-	{"writers/lambda/...", []string{"writers", "writers/api", "metrics", library}},
+	{"writers/lambda/...", []string{"writers", "writers/api", "writers/results", "metrics", library}},
 	{"streams", []string{"streams/events", "metrics", "writers", library}},
 	{"streams/lambda/...", []string{"streams", "streams/events", "metrics", library}},
 	{"sweeper", []string{"metrics", "writers", library}},
-	{"sweeper/lambda/...", []string{"sweeper", "metrics", "writers", library}},
+	{"sweeper/lambda/...", []string{"sweeper", "metrics", "writers", "writers/results", library}},
 	{"cmd/...", []string{"metrics", "writers/...", "streams/...", "sweeper/...", "internal/..."}},
 	// What examples import is what users can import.
 	{"examples/...", []string{"examples/...", "metrics", "writers/...", "streams/...", "sweeper"}},

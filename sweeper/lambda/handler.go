@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"toolledger/metrics"
 	"toolledger/sweeper"
 	"toolledger/writers"
+	"toolledger/writers/results"
 )
 
 const noMetrics = "-"
@@ -43,10 +45,16 @@ func newHandler(getenv func(string) string, cfg aws.Config, db writers.DynamoDB,
 			return nil, err
 		}
 	}
-	ledger, err := writers.New(db, writers.Config{
+	c := writers.Config{
 		Table: getenv("LEDGER_TABLE"), Control: getenv("LEDGER_CONTROL_TABLE"), Keep: durations["LEDGER_KEEP"],
 		Skew: durations["LEDGER_SKEW"], Logger: log,
-	})
+	}
+	if bucket := getenv("RESULT_BUCKET"); bucket != "" {
+		if c.Results, err = results.NewS3(s3.NewFromConfig(cfg), bucket, ""); err != nil {
+			return nil, fmt.Errorf("RESULT_BUCKET: %w", err)
+		}
+	}
+	ledger, err := writers.New(db, c)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@
 //	SWEEP_RESERVE         stop this long before the invocation's end, as 5s; default: 5 seconds
 //	SWEEP_VERIFY_TIMEOUT  of one question to a verifier, as 10s; default: 10 seconds
 //	SWEEP_VERIFIERS       {"tool": "function or ARN", …}: whom to ask; default: nobody
+//	RESULT_BUCKET         the writers' bucket of results above 256 KB; default: a verified result of that size waits for a person
 //	METRICS_NAMESPACE     default: ToolLedger; "-" publishes none
 //	LOG_LEVEL             debug, info, warn or error; default: info
 //

@@ -72,7 +72,7 @@ var (
 		"http":    append([]string{"dynamodb:Query", "s3:GetObject", "s3:PutObject"}, writes...),
 		"direct":  append([]string{"dynamodb:Query", "s3:GetObject", "s3:PutObject"}, writes...),
 		"admin":   writes,
-		"sweeper": append([]string{"dynamodb:Query", "cloudwatch:PutMetricData", "sqs:SendMessage", "lambda:InvokeFunction"}, writes...),
+		"sweeper": append([]string{"dynamodb:Query", "cloudwatch:PutMetricData", "s3:GetObject", "s3:PutObject", "sqs:SendMessage", "lambda:InvokeFunction"}, writes...),
 		"stream": {
 			"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams", "events:PutEvents",
 			"cloudwatch:PutMetricData", "s3:PutObject", "s3:ListBucket",

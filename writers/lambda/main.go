@@ -9,6 +9,7 @@
 //	TENANT_CLAIM          http: the JWT claim that names the tenant; default: tenant
 //	IAM_TENANTS           http: tenants of IAM callers, as {"123456789012/planner":"acme"}; default: they have none
 //	ADMIN_ROLES           admin, required: who may set plans, as ["123456789012/ops"]
+//	RESULT_BUCKET         http and direct: the bucket of results above 256 KB; default: they are refused
 //	LOG_LEVEL             debug, info, warn or error; default: info
 //
 // LEDGER_KEEP and LEDGER_SKEW must be those of the sweeper. Endpoints and credentials are the SDK's own variables. Give the function a
@@ -40,9 +41,11 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"toolledger/writers"
 	"toolledger/writers/api"
+	"toolledger/writers/results"
 )
 
 func main() {
@@ -98,9 +101,13 @@ func setUp(ctx context.Context, getenv func(string) string, logger *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	ledger, err := writers.New(dynamodb.NewFromConfig(cfg), writers.Config{
-		Table: table, Control: getenv("LEDGER_CONTROL_TABLE"), Keep: keep, Skew: skew, Logger: logger,
-	})
+	c := writers.Config{Table: table, Control: getenv("LEDGER_CONTROL_TABLE"), Keep: keep, Skew: skew, Logger: logger}
+	if bucket := getenv("RESULT_BUCKET"); bucket != "" {
+		if c.Results, err = results.NewS3(s3.NewFromConfig(cfg), bucket, ""); err != nil {
+			return nil, fmt.Errorf("RESULT_BUCKET: %w", err)
+		}
+	}
+	ledger, err := writers.New(dynamodb.NewFromConfig(cfg), c)
 	if err != nil {
 		return nil, err
 	}
