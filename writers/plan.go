@@ -88,24 +88,15 @@ type snapshot struct {
 
 // readSnapshot reads the plan and, for each period of the given kind that is current within the skew, all its shards.
 func (l *Ledger) readSnapshot(ctx context.Context, t TenantID, kind *schema.PeriodKind) (snapshot, error) {
-	now := l.now()
 	for range protocol.MaxTries {
 		plan, err := l.peekPlan(ctx, t)
 		if err != nil {
 			return snapshot{}, err
 		}
 		snap := snapshot{plan: plan}
-		k := schema.Monthly
-		if plan != nil {
-			k = plan.Period
-		}
-		if kind != nil {
-			k = *kind
-		}
-		// A fast clock may have created the next period; a slow one still debits the last.
-		names := []string{schema.PeriodAt(k, now.Add(-l.cfg.Skew)), schema.PeriodAt(k, now.Add(l.cfg.Skew))}
+		k := periodKind(kind, snap)
 		same := true
-		for _, name := range slices.Compact(names) {
+		for _, name := range l.currentPeriods(k) {
 			again, shards, err := l.readQuota(ctx, t, name, schema.MaxShards)
 			if err != nil {
 				return snapshot{}, err
@@ -116,11 +107,37 @@ func (l *Ledger) readSnapshot(ctx context.Context, t TenantID, kind *schema.Peri
 			}
 			snap.periods = append(snap.periods, running{name, shards})
 		}
-		if same {
+		if same && l.stillCurrent(snap, k) {
 			return snap, nil
 		}
 	}
 	return snapshot{}, errors.New("the plan does not stay the same")
+}
+
+// currentPeriods are the periods that some process may take for the running one: a fast clock may have created the next, a
+// slow one still debits the last.
+func (l *Ledger) currentPeriods(k schema.PeriodKind) []string {
+	now := l.now()
+	return slices.Compact([]string{schema.PeriodAt(k, now.Add(-l.cfg.Skew)), schema.PeriodAt(k, now.Add(l.cfg.Skew))})
+}
+
+// stillCurrent tells whether a snapshot holds every period that is current now: reading it may have taken until another one
+// began, which a change made from it would then miss.
+func (l *Ledger) stillCurrent(s snapshot, k schema.PeriodKind) bool {
+	return !slices.ContainsFunc(l.currentPeriods(k), func(name string) bool {
+		return !slices.ContainsFunc(s.periods, func(r running) bool { return r.name == name })
+	})
+}
+
+// periodKind is the kind that is asked for, else the plan's.
+func periodKind(kind *schema.PeriodKind, s snapshot) schema.PeriodKind {
+	switch {
+	case kind != nil:
+		return *kind
+	case s.plan != nil:
+		return s.plan.Period
+	}
+	return schema.Monthly
 }
 
 // present cuts off the shards that do not exist. They are created and grow without gaps: a period with a gap was changed by
@@ -182,6 +199,9 @@ func (t Tenant) changePlan(ctx context.Context, op string, kind *schema.PeriodKi
 		plan, tx, err := build(snap)
 		if err != nil || tx == nil {
 			return err
+		}
+		if !t.l.stillCurrent(snap, periodKind(kind, snap)) {
+			continue // building read more, and a period began meanwhile
 		}
 		err = protocol.Send(ctx, t.l.db, tx)
 		if err == nil {

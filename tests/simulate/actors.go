@@ -26,6 +26,7 @@ var kindSweep = &opKind{name: "sweep", slot: "sweeper", weight: 12, run: func(ct
 var kinds = []*opKind{
 	{name: "do", slot: "worker", weight: 24, prepare: prepareCall, run: runDo},
 	{name: "steps", slot: "worker", weight: 14, prepare: prepareCall, run: runSteps},
+	{name: "sleeper", slot: "worker", weight: 5, prepare: prepareSleeper, run: runSteps},
 	{name: "commit", slot: "worker", weight: 9, prepare: prepareCommit, run: runCommit},
 	{name: "look", slot: "worker", weight: 5, prepare: prepareCall, run: runLook},
 	{name: "http", slot: "http", weight: 14, prepare: prepareCall, run: runDoor},
@@ -45,6 +46,21 @@ func prepareCall(w *world, op *operation) {
 	op.intent = w.pool[op.rng.IntN(len(w.pool))]
 	if op.rng.IntN(12) == 0 {
 		op.variant = 1 // another action under the same key
+	}
+}
+
+// prepareSleeper is a worker that pauses between its effect and the recording of it, past every deadline.
+func prepareSleeper(w *world, op *operation) {
+	prepareCall(w, op)
+	for range 6 {
+		if op.intent.service.idempotent {
+			break
+		}
+		op.intent = w.pool[op.rng.IntN(len(w.pool))]
+	}
+	op.limit = 4 * time.Minute
+	if op.rng.IntN(3) == 0 {
+		op.limit = 2 * time.Hour
 	}
 }
 
@@ -125,7 +141,9 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 	if err != nil {
 		return err // nobody knows: the row stays pending
 	}
-	if op.rng.IntN(3) == 0 {
+	if op.kind.name == "sleeper" {
+		sleep(ctx, op.limit/2+time.Duration(op.rng.Int64N(int64(op.limit/2))))
+	} else if op.rng.IntN(3) == 0 {
 		return op.handOver(ctx, hold.Token(), r)
 	}
 	raw, err := hold.Finalize(recording(ctx), r, chargeOf(op.args()))
@@ -425,7 +443,8 @@ func runExpire(ctx context.Context, w *world, op *operation) error {
 	for range 20 {
 		alone := false
 		a := w.call(ctx, "days pass", "", func(fault) answer {
-			if alone = len(w.alive) == 1; alone {
+			alone = !slices.ContainsFunc(w.alive, func(o *operation) bool { return o != op && o.kind.name != "sleeper" })
+			if alone {
 				w.jump = []time.Duration{time.Hour, 26 * time.Hour, 4 * 24 * time.Hour}[op.rng.IntN(3)]
 			}
 			return answer{}

@@ -77,7 +77,7 @@ var (
 		{hangsApplied, 3, false},
 		{killedBefore, 4, false},
 		{killedAfter, 6, false},
-		{tooLateAct, 2, true},
+		{tooLateAct, 6, true},
 	}
 	findFaults = []weighted{
 		{verifyFails, 4, false},
@@ -86,8 +86,8 @@ var (
 		{delayed, 3, false},
 		{killedBefore, 1, false},
 		{killedAfter, 1, false},
-		{liesAbsent, 1, true},
-		{liesApplied, 1, true},
+		{liesAbsent, 3, true},
+		{liesApplied, 2, true},
 	}
 	eventFaults = []weighted{
 		{partial, 10, false},

@@ -44,6 +44,7 @@ type entry struct {
 	body    []byte
 	header  http.Header
 	act     func(fault) answer // what the request does where it is none to DynamoDB
+	posted  time.Time          // when the caller sent it
 	due     time.Time          // not before
 	decided bool               // its fault has been drawn
 	gone    bool               // the caller has left
@@ -67,8 +68,8 @@ func (g *gate) nudge() {
 
 // wait posts an entry and waits for its answer.
 func (g *gate) wait(ctx context.Context, e *entry) answer {
-	e.reply = make(chan answer, 1)
 	proc := e.op.proc
+	e.reply, e.posted = make(chan answer, 1), proc.w.now()
 	if proc.killed() {
 		return answer{err: errDead}
 	}
@@ -382,9 +383,9 @@ func updatePurpose(update, condition string, v item) string {
 		{":deadline", "extend"},
 		{":sweepAt", "defer"},
 		{":held", "hold"},
-		{":by", "link"},
 		{":erasing", "erase mark"},
 		{":suspects", "suspect"},
+		{":by", "link"},
 	} {
 		if v.has(c.attr) {
 			return c.purpose

@@ -364,7 +364,11 @@ func (o *oracle) plansMoved(plans, _ []*record) error {
 		if p.old != nil && p.new.num("version") != p.old.num("version")+1 {
 			return o.w.broken(invQuota, "a plan went from version %d to %d", p.old.num("version"), p.new.num("version"))
 		}
-		tenant, period := tenantOf(p.key.pk), o.period(p.new)
+		if sent := o.w.sending; sent != nil && o.period(p.new, sent.posted.Add(skew/2)) != o.period(p.new, o.w.now()) {
+			o.w.count("beyond promise", "plan change that arrived in a later period")
+			continue
+		}
+		tenant, period := tenantOf(p.key.pk), o.period(p.new, o.w.now())
 		n, base := o.shards(tenant, period)
 		if n > 0 && (base != p.new.num("tokens") || n != p.new.num("shards")) {
 			return o.w.broken(invQuota, "the plan of %s grants %d over %d, its period %s has %d over %d",
@@ -383,15 +387,15 @@ func (o *oracle) plansMoved(plans, _ []*record) error {
 	return nil
 }
 
-// period is the name of the period that is current by the true clock.
-func (o *oracle) period(plan item) string {
+// period is the name of a plan's period at a moment.
+func (o *oracle) period(plan item, at time.Time) string {
 	switch kind := plan.str("period"); kind {
 	case "always":
 		return "ALWAYS"
 	case "day":
-		return o.w.now().Format("2006-01-02")
+		return at.Format("2006-01-02")
 	}
-	return o.w.now().Format("2006-01")
+	return at.Format("2006-01")
 }
 
 // checkFence is asked at the moment that a tool's Act begins.

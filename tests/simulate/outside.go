@@ -118,6 +118,7 @@ func (w *world) lateness(f fault, op *operation, c writers.CallInfo) time.Durati
 func (w *world) land(op *operation, s *service, c writers.CallInfo, a args) *effect {
 	if s.keys {
 		if first := w.out.byKey[c.EffectKey]; first != nil {
+			w.sameKey(first, a)
 			return first
 		}
 	}
@@ -132,6 +133,17 @@ func (w *world) land(op *operation, s *service, c writers.CallInfo, a args) *eff
 	}
 	w.effectLanded(s, e)
 	return e
+}
+
+// sameKey holds that one idempotency key stands for one action, as long as the ledger remembers it.
+func (w *world) sameKey(first *effect, a args) {
+	switch {
+	case first.ref == a.Ref:
+	case w.oracle.archived[first.rowID]:
+		w.lied(a.Ref, "key used again after its retention, for another action")
+	default:
+		_ = w.broken(invOneIntent, "the key of %s was used for %s", first.ref, a.Ref)
+	}
 }
 
 // verify is a tool's Verify, wherever it runs.

@@ -173,10 +173,10 @@ func (w *world) populate() {
 		{id: "leaving", plan: writers.Plan{Tokens: 300, Period: writers.Daily}, erases: true},
 	}
 	r := w.rng("intents")
-	for n := range 8 + r.IntN(8) {
+	for n := range 5 + r.IntN(6) {
 		in := &intent{
 			n: n, tenant: w.tenants[r.IntN(len(w.tenants))], session: fmt.Sprintf("s%d", r.IntN(2)), id: fmt.Sprintf("k%d", n),
-			wide: r.IntN(4) == 0, service: &services[r.IntN(len(services))],
+			wide: r.IntN(4) == 0, service: &services[[]int{0, 0, 1, 2, 3, 3, 4}[r.IntN(7)]],
 		}
 		for v := range in.variants {
 			in.variants[v] = args{Ref: fmt.Sprintf("ref-%d-%c", n, 'a'+v), Amount: int64(1 + r.IntN(12))}

@@ -110,8 +110,10 @@ type world struct {
 	pool        []*intent
 	tenants     []*tenantPlan
 	feed        *feed
-	met         []string // faults that were met
-	history     []string // of the last steps
+	met         []string  // faults that were met
+	swept       time.Time // when the schedule last began a sweep
+	sending     *entry    // whose writes the oracle looks at
+	history     []string  // of the last steps
 	spent       time.Duration
 	requests    int
 	incarnation int
@@ -206,12 +208,12 @@ func (w *world) tick() error {
 		return err
 	}
 	if w.jump > 0 {
-		w.pass(w.jump)
-		w.jump = 0
+		w.leap()
 		if err := w.expireItems(); err != nil {
 			return err
 		}
 	}
+	w.sweepEachMinute()
 	ready := w.ready(w.now())
 	r := w.rng("step", w.step)
 	start, pause := r.Float64(), r.Float64()
@@ -231,6 +233,18 @@ func (w *world) tick() error {
 		}
 	}
 	return w.failure
+}
+
+// sweepEachMinute is the schedule of the deployed sweeper. Runs of other sweepers come on top.
+func (w *world) sweepEachMinute() {
+	if w.swept.IsZero() {
+		w.swept = w.now()
+	}
+	if len(w.alive) == 0 || w.now().Sub(w.swept) < time.Minute {
+		return
+	}
+	w.swept = w.now()
+	w.start(kindSweep, nil)
 }
 
 // daysPass tells whether somebody waits for days to pass: nothing new begins until they have.
@@ -291,6 +305,15 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
+// leap lets hours or days pass, or as many of them as nobody wakes up in.
+func (w *world) leap() {
+	until := w.now().Add(w.jump)
+	w.jump = 0
+	for w.now().Before(until) && len(w.ready(w.now())) == 0 && w.failure == nil {
+		w.pass(min(until.Sub(w.now()), 10*time.Minute))
+	}
+}
+
 // later does something after a while.
 func (w *world) later(d time.Duration, do func()) {
 	w.timerN++
@@ -321,6 +344,7 @@ func (w *world) send(e *entry) (answer, error) {
 	a := w.store.do(backendRequest{header: e.header, body: e.body})
 	w.requests++
 	w.count("request", e.target)
+	w.sending = e
 	if a.err == nil && writes(e.target) {
 		if err := w.look(e.op, e.body); err != nil {
 			w.failure = err
