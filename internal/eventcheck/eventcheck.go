@@ -1,7 +1,6 @@
 package eventcheck
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -144,25 +143,26 @@ const maxSeen = 20_000
 
 type cache struct {
 	mu  sync.Mutex
-	fit map[string]struct{}
+	n   int
+	fit map[string]map[string]struct{} // detail-type to details
 }
 
 func (c *cache) has(detailType string, detail []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.fit[key(detailType, detail)]
+	_, ok := c.fit[detailType][string(detail)]
 	return ok
 }
 
 func (c *cache) add(detailType string, detail []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fit == nil || len(c.fit) >= maxSeen {
-		c.fit = make(map[string]struct{})
+	if c.fit == nil || c.n >= maxSeen {
+		c.fit, c.n = make(map[string]map[string]struct{}), 0
 	}
-	c.fit[key(detailType, detail)] = struct{}{}
-}
-
-func key(detailType string, detail []byte) string {
-	return string(bytes.Join([][]byte{[]byte(detailType), detail}, []byte{0}))
+	if c.fit[detailType] == nil {
+		c.fit[detailType] = make(map[string]struct{})
+	}
+	c.fit[detailType][string(detail)] = struct{}{}
+	c.n++
 }
