@@ -60,6 +60,7 @@ func adapted(t *testing.T, template []byte) []byte {
 type deployment struct {
 	*cloud
 	name    string
+	params  map[string]string
 	outputs map[string]string
 	ids     map[string]string // physical ids by logical id
 }
@@ -95,24 +96,49 @@ func deploy(t *testing.T, c *cloud, params map[string]string) *deployment {
 		t.Fatal(err)
 	}
 	put("template.json", adapted(t, text))
-	d := &deployment{cloud: c, name: "ledger", outputs: map[string]string{}, ids: map[string]string{}}
-	d.create(t, params)
+	d := &deployment{cloud: c, name: "ledger", params: params, outputs: map[string]string{}, ids: map[string]string{}}
+	d.create(t)
 	return d
 }
 
-func (d *deployment) create(t *testing.T, params map[string]string) {
+func (d *deployment) create(t *testing.T) {
 	t.Helper()
 	client := cloudformation.NewFromConfig(d.root())
-	in := &cloudformation.CreateStackInput{
-		StackName: &d.name, TemplateURL: aws.String(d.url + "/artifacts/template.json"),
-		Capabilities: []types.Capability{types.CapabilityCapabilityIam, types.CapabilityCapabilityNamedIam},
-	}
-	for _, name := range slices.Sorted(maps.Keys(params)) {
-		in.Parameters = append(in.Parameters, types.Parameter{ParameterKey: &name, ParameterValue: aws.String(params[name])})
-	}
-	if _, err := client.CreateStack(t.Context(), in); err != nil {
+	if _, err := client.CreateStack(t.Context(), &cloudformation.CreateStackInput{
+		StackName: &d.name, TemplateURL: d.template(), Capabilities: capabilities, Parameters: d.parameters(),
+	}); err != nil {
 		t.Fatal(err)
 	}
+	d.settle(t, client, types.StackStatusCreateComplete)
+}
+
+// update deploys the same template again, with other parameters.
+func (d *deployment) update(t *testing.T) {
+	t.Helper()
+	client := cloudformation.NewFromConfig(d.root())
+	if _, err := client.UpdateStack(t.Context(), &cloudformation.UpdateStackInput{
+		StackName: &d.name, TemplateURL: d.template(), Capabilities: capabilities, Parameters: d.parameters(),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	d.settle(t, client, types.StackStatusUpdateComplete)
+}
+
+var capabilities = []types.Capability{types.CapabilityCapabilityIam, types.CapabilityCapabilityNamedIam}
+
+func (d *deployment) template() *string { return aws.String(d.url + "/artifacts/template.json") }
+
+func (d *deployment) parameters() []types.Parameter {
+	var out []types.Parameter
+	for _, name := range slices.Sorted(maps.Keys(d.params)) {
+		out = append(out, types.Parameter{ParameterKey: &name, ParameterValue: aws.String(d.params[name])})
+	}
+	return out
+}
+
+// settle waits until the stack has come to rest, and learns what its parts are called.
+func (d *deployment) settle(t *testing.T, client *cloudformation.Client, want types.StackStatus) {
+	t.Helper()
 	var found types.Stack
 	d.within(t, time.Minute, "the stack is there", func() bool {
 		out, err := client.DescribeStacks(t.Context(), &cloudformation.DescribeStacksInput{StackName: &d.name})
@@ -122,7 +148,7 @@ func (d *deployment) create(t *testing.T, params map[string]string) {
 		found = out.Stacks[0]
 		return !strings.HasSuffix(string(found.StackStatus), "_IN_PROGRESS")
 	})
-	if found.StackStatus != types.StackStatusCreateComplete {
+	if found.StackStatus != want {
 		why, err := client.DescribeStackEvents(t.Context(), &cloudformation.DescribeStackEventsInput{StackName: &d.name})
 		if err != nil {
 			t.Fatal(err)

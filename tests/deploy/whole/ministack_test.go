@@ -49,7 +49,7 @@ func python(t *testing.T, environment string) string {
 }
 
 // startCloud starts an empty local AWS that evaluates IAM policies. It and what it started end with the test.
-func startCloud(t *testing.T) *cloud {
+func startCloud(t *testing.T, env ...string) *cloud {
 	t.Helper()
 	interpreter := python(t, "ministack")
 	port := freePort(t)
@@ -63,6 +63,7 @@ func startCloud(t *testing.T) *cloud {
 		// The functions inherit these, so that they call back.
 		"AWS_ENDPOINT_URL=" + c.url, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_REGION=" + region,
 	}
+	c.cmd.Env = append(c.cmd.Env, env...)
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its functions are its children: they end with the group
 	if err := c.cmd.Start(); err != nil {

@@ -28,7 +28,8 @@ const sweepWait = 150 * time.Second
 // reserved, whose function dies, and that is tried again has one effect; subscribers hear of it; what a dead worker held comes
 // back by the schedule alone; and the books balance.
 func TestWholeStack(t *testing.T) {
-	d := deploy(t, startCloud(t), map[string]string{
+	i := newIssuer(t)
+	d := deploy(t, startCloud(t, "SSL_CERT_FILE="+i.certificate), map[string]string{
 		"Stage": "dev", "HttpAuth": "iam", "IamTenants": `{"` + account + `/planner":"acme"}`, "AdminRoles": `["` + account + `/ops"]`,
 		"DirectDoor": "true", "BedrockDoor": "true", "AgentCoreDoor": "true", "SubscriberExample": "true", "ClockSkewSeconds": "1",
 	})
@@ -45,10 +46,11 @@ func TestWholeStack(t *testing.T) {
 	d.story(t, planner)
 	d.within(t, 30*time.Second, "the subscriber hears of the effect", func() bool { return sub.has(t, "ToolEffectApplied", "pr") })
 	d.verify(t)
+	d.tokens(t, i)
 	program := d.build(t, "./cmd/toolledger")
 	d.within(t, sweepWait, "the scheduled sweep gives the abandoned reservation back", func() bool { return sub.has(t, "ReservationExpired", "abandoned") })
 	t.Logf("the schedule has swept %s after the deployment; events%s", time.Since(deployed).Round(time.Second), sub.kinds())
-	_, quota := planner.call(t, http.MethodGet, "/v1/quota", nil)
+	quota := d.invoke(t, "WriterDirectArn", []byte(`{"op":"quota","tenant":"acme"}`))
 	if left := fmt.Sprint(quota["remaining_tokens"]); left != "940" { // of 1,000: 20 for pr, 20 for the direct call, 10 each for two tickets
 		t.Errorf("quota %v, want 940 remaining", quota)
 	}
