@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -114,7 +115,7 @@ func TestSAMBuilds(t *testing.T) {
 				t.Fatalf("sam build: %v\n%s", err, out)
 			}
 			for _, id := range functions {
-				artifact(t, filepath.Join(built, id), arch.machine, arch.goarch)
+				artifact(filepath.Join(built, id), arch.machine, arch.goarch, t.Errorf)
 			}
 			builtTemplate(t, built, functions)
 		})
@@ -122,45 +123,101 @@ func TestSAMBuilds(t *testing.T) {
 }
 
 // artifact: what is deployed of a function is one static executable of the right kind, at the root of its archive.
-func artifact(t *testing.T, dir string, machine elf.Machine, goarch string) {
-	t.Helper()
+func artifact(dir string, machine elf.Machine, goarch string, bad report) {
+	id, name := filepath.Base(dir), filepath.Join(dir, "bootstrap")
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 || entries[0].Name() != "bootstrap" {
-		t.Errorf("%s: want bootstrap alone at the root of the archive, got %v %v", filepath.Base(dir), entries, err)
+		bad("%s: want bootstrap alone at the root of the archive, got %v %v", id, entries, err)
 		return
 	}
-	name := filepath.Join(dir, "bootstrap")
-	id := filepath.Base(dir)
-	if info, err := os.Stat(name); err != nil || info.Mode()&0o111 == 0 || info.Size() > largest {
-		t.Errorf("%s: %v bytes, mode %v, %v", id, info.Size(), info.Mode(), err)
+	info, err := os.Stat(name)
+	if err != nil {
+		bad("%s: %v", id, err)
+		return
+	}
+	if info.Mode()&0o111 == 0 || info.Size() > largest {
+		bad("%s: %v bytes, mode %v", id, info.Size(), info.Mode())
 	}
 	f, err := elf.Open(name)
 	if err != nil {
-		t.Errorf("%s: %v", id, err)
+		bad("%s: %v", id, err)
 		return
 	}
 	defer f.Close()
 	if f.Machine != machine {
-		t.Errorf("%s: built for %v", id, f.Machine)
+		bad("%s: built for %v", id, f.Machine)
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
-			t.Errorf("%s: not static", id)
+			bad("%s: not static", id)
 		}
 	}
+	flags(id, name, goarch, bad)
+}
+
+// flags: built as the Makefile says, and not as somebody's environment does.
+func flags(id, name, goarch string, bad report) {
 	info, err := buildinfo.ReadFile(name)
 	if err != nil {
-		t.Errorf("%s: %v", id, err)
+		bad("%s: %v", id, err)
 		return
 	}
 	settings := map[string]string{}
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	for key, want := range map[string]string{"CGO_ENABLED": "0", "GOOS": "linux", "GOARCH": goarch, "-trimpath": "true", "-tags": "lambda.norpc"} {
-		if settings[key] != want {
-			t.Errorf("%s: built with %s=%s, want %s", id, key, settings[key], want)
+	want := map[string]string{"CGO_ENABLED": "0", "GOOS": "linux", "GOARCH": goarch, "-trimpath": "true", "-tags": "lambda.norpc"}
+	for _, key := range sorted(want) {
+		if settings[key] != want[key] {
+			bad("%s: built with %s=%s, want %s", id, key, settings[key], want[key])
 		}
+	}
+}
+
+// TestSAMBuildFaults: the fourth rung notices what none before it can, since it is not in the template or not on this machine.
+func TestSAMBuildFaults(t *testing.T) {
+	t.Parallel()
+	if !whole() {
+		t.Skip("slow: TOOLLEDGER_MUTANTS=1 runs it")
+	}
+	for _, m := range []struct{ fault, file, old, replacement string }{
+		{"code in a folder that is none", "template.yaml", "CodeUri: .\n", "CodeUri: nowhere\n"},
+		{"executable under another name", "Makefile", `$(ARTIFACTS_DIR)/bootstrap`, `$(ARTIFACTS_DIR)/main`},
+		{"another processor", "Makefile", "GOARCH=$(LAMBDA_ARCH:x86_64=amd64)", "GOARCH=arm64"},
+		{"dynamic executable", "Makefile", "CGO_ENABLED=0 GOOS=linux", "CGO_ENABLED=1 GOOS=linux"},
+		{"with what Lambda no longer calls", "Makefile", " -tags lambda.norpc", ""},
+		{"target missing", "Makefile", "build-StreamFunction:", "build-Stream:"},
+	} {
+		t.Run(m.fault, func(t *testing.T) {
+			t.Parallel()
+			s := newSAM(t)
+			name := filepath.Join(s.dir, m.file)
+			content, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(content), m.old) {
+				t.Fatalf("the fault does not fit %s", m.file)
+			}
+			if err := os.WriteFile(name, []byte(strings.ReplaceAll(string(content), m.old, m.replacement)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			built := filepath.Join(t.TempDir(), "build")
+			out, err := s.run(t, []string{"LAMBDA_ARCH=x86_64"}, "build", "StreamFunction", "--build-dir", built, "--parameter-overrides", "Architecture=x86_64")
+			var found []string
+			if err == nil {
+				artifact(filepath.Join(built, "StreamFunction"), elf.EM_X86_64, "amd64", func(format string, args ...any) {
+					found = append(found, fmt.Sprintf(format, args...))
+				})
+			} else {
+				found = append(found, out)
+			}
+			if len(found) == 0 {
+				t.Error("rung 4 does not notice it")
+				return
+			}
+			t.Logf("rung 4: %s", short(strings.TrimSpace(found[0])))
+		})
 	}
 }
 

@@ -25,7 +25,7 @@ func tableMutants() []mutant {
 	const table, control = "LedgerTable/Properties/", "ControlTable/Properties/"
 	return []mutant{
 		{"ledger table goes with the stack", 3, put("LedgerTable/DeletionPolicy", "Delete")},
-		{"control table may be replaced", 3, drop("ControlTable/UpdateReplacePolicy")},
+		{"control table may be replaced", 1, drop("ControlTable/UpdateReplacePolicy")},
 		{"no deletion protection", 3, put(table+"DeletionProtectionEnabled", false)},
 		{"no backups in prod", 3, put(control+"PointInTimeRecoverySpecification/PointInTimeRecoveryEnabled", false)},
 		{"TTL off", 3, put(table+"TimeToLiveSpecification/Enabled", false)},
