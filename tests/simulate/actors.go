@@ -42,8 +42,17 @@ var kinds = []*opKind{
 	{name: "expire", slot: "operator", weight: 1, immortal: true, run: runExpire},
 }
 
+// window is how many actions are going on at a time.
+const window = 6
+
+// intentFor picks one of the actions that are going on, which move on as operations come: sooner or later every key is used up.
+func (w *world) intentFor(op *operation) *intent {
+	at := min(op.id/4+op.rng.IntN(window), len(w.pool)-1)
+	return w.pool[at]
+}
+
 func prepareCall(w *world, op *operation) {
-	op.intent = w.pool[op.rng.IntN(len(w.pool))]
+	op.intent = w.intentFor(op)
 	if op.rng.IntN(12) == 0 {
 		op.variant = 1 // another action under the same key
 	}
@@ -56,11 +65,11 @@ func prepareSleeper(w *world, op *operation) {
 		if op.intent.service.idempotent {
 			break
 		}
-		op.intent = w.pool[op.rng.IntN(len(w.pool))]
+		op.intent = w.intentFor(op)
 	}
 	op.limit = 4 * time.Minute
 	if op.rng.IntN(3) == 0 {
-		op.limit = 2 * time.Hour
+		op.limit = 70 * time.Minute
 	}
 }
 
@@ -70,7 +79,7 @@ func prepareCommit(w *world, op *operation) {
 		if op.intent.service.commit || op.intent.service.idempotent {
 			return
 		}
-		op.intent = w.pool[op.rng.IntN(len(w.pool))]
+		op.intent = w.intentFor(op)
 	}
 }
 

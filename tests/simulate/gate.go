@@ -366,12 +366,12 @@ func updatePurpose(update, condition string, v item) string {
 			return "commit failed"
 		case v.str(":settledBy") == "person":
 			return "resolve applied"
+		case guard == "failed" && v.str(":settledBy") == "holder":
+			return "settle late"
 		case v.has(":guardVersion") && guard == "failed":
 			return "verify settle"
 		case v.has(":guardVersion"):
 			return "sweep finalize"
-		case guard == "failed":
-			return "settle late"
 		case strings.Contains(condition, "#attempt >"):
 			return "settle fenced"
 		}

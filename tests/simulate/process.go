@@ -173,7 +173,7 @@ func (w *world) populate() {
 		{id: "leaving", plan: writers.Plan{Tokens: 300, Period: writers.Daily}, erases: true},
 	}
 	r := w.rng("intents")
-	for n := range 5 + r.IntN(6) {
+	for n := range w.cfg.steps/8 + 10 {
 		in := &intent{
 			n: n, tenant: w.tenants[r.IntN(len(w.tenants))], session: fmt.Sprintf("s%d", r.IntN(2)), id: fmt.Sprintf("k%d", n),
 			wide: r.IntN(4) == 0, service: &services[[]int{0, 0, 1, 2, 3, 3, 4}[r.IntN(7)]],
@@ -207,7 +207,7 @@ func (w *world) compensating(in *intent, want, refund bool) {
 	if !want {
 		return
 	}
-	for _, other := range w.pool {
+	for _, other := range slices.Backward(w.pool) {
 		if other.tenant == in.tenant && other.compensates == nil && (other.wide || other.session == in.session) {
 			in.compensates, in.refund = other, refund
 			return
