@@ -24,32 +24,34 @@ import (
 
 const root = "../../.."
 
+// buildDir is where the functions are built. TestMain makes and removes it.
+var buildDir string
+
 // bootstraps builds the functions once per test process, for this machine and with the flags of the deployed ones.
-var bootstraps = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "toolledger-functions")
-	if err != nil {
-		return "", err
-	}
-	for _, pkg := range []string{"writers/lambda", "streams/lambda", "sweeper/lambda", "examples/tickets"} {
-		out := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "-"), "bootstrap")
+var bootstraps = sync.OnceValue(func() error {
+	for _, pkg := range []string{"writers/lambda", "streams/lambda", "sweeper/lambda", "examples/tickets", "examples/subscriber"} {
+		out := filepath.Join(buildDir, strings.ReplaceAll(pkg, "/", "-"), "bootstrap")
 		cmd := exec.Command("go", append(append([]string{"build"}, buildFlags...), "-o", out, "./"+pkg)...)
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if text, err := cmd.CombinedOutput(); err != nil {
-			return dir, fmt.Errorf("build %s: %w: %s", pkg, err, text)
+			return fmt.Errorf("build %s: %w: %s", pkg, err, text)
 		}
 	}
-	return dir, nil
+	return nil
 })
 
 var buildFlags = []string{"-trimpath", "-buildvcs=false", "-tags", "lambda.norpc", "-ldflags", "-s -w"}
 
 // TestMain removes what was built.
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if dir, _ := bootstraps(); dir != "" {
-		_ = os.RemoveAll(dir)
+	var err error
+	if buildDir, err = os.MkdirTemp("", "toolledger-functions"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	code := m.Run()
+	_ = os.RemoveAll(buildDir)
 	os.Exit(code)
 }
 
@@ -67,11 +69,10 @@ func TestBuildFlags(t *testing.T) {
 
 func bootstrap(t *testing.T, pkg string) string {
 	t.Helper()
-	dir, err := bootstraps()
-	if err != nil {
+	if err := bootstraps(); err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, strings.ReplaceAll(pkg, "/", "-"), "bootstrap")
+	return filepath.Join(buildDir, strings.ReplaceAll(pkg, "/", "-"), "bootstrap")
 }
 
 // emulatorBinary finds the emulator that make setup-deploy built.

@@ -15,7 +15,7 @@ const (
 	initGoalMillis  = 60
 	memoryGoalMB    = 40
 	memoryLimitMB   = 60
-	measuredStarts  = 5
+	measuredStarts  = 3
 	measuredInvokes = 10
 )
 
@@ -26,6 +26,7 @@ func TestStartAndMemory(t *testing.T) {
 	needsProc(t)
 	d, s := newDatabase(t), newServices(t)
 	d.createTickets(t)
+	d.createTable(t, "functions-view", "row")
 	env := append(d.environ(), "AWS_ENDPOINT_URL="+s.url)
 	for _, f := range []struct {
 		name, pkg string
@@ -37,6 +38,7 @@ func TestStartAndMemory(t *testing.T) {
 		{"writer admin", "writers/lambda", []string{"DOOR=admin", `ADMIN_ROLES=["123456789012/ops"]`}, "admin-plan.json"},
 		{"stream", "streams/lambda", []string{"EVENT_BUS=audit", "FAILURE_BUCKET=failures"}, "stream.json"},
 		{"sweeper", "sweeper/lambda", nil, "schedule.json"},
+		{"subscriber", "examples/subscriber", []string{"VIEW_TABLE=functions-view"}, "event.json"},
 		{"tickets", "examples/tickets", []string{"DOOR=bedrock", "TICKETS_TABLE=" + ticketsTable}, "bedrock-api.json"},
 	} {
 		var inits, sizes []float64

@@ -163,6 +163,25 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
+// Promise: a subscriber behind a rule takes an event once, however often it is delivered, and refuses what is none of ours, so
+// that it ends in the queue of dead letters and not in the view.
+func TestSubscriber(t *testing.T) {
+	d := newDatabase(t)
+	d.createTable(t, "functions-view", "row")
+	l := start(t, "examples/subscriber", append(d.environ(), "VIEW_TABLE=functions-view")...)
+	for range 2 {
+		if body := string(l.invoke(golden(t, "event.json"))); body != "null" {
+			t.Fatal(body)
+		}
+	}
+	if n := d.count(t, "functions-view"); n != 3 { // the call, its tenant's totals, and that the event was counted
+		t.Errorf("%d items", n)
+	}
+	for _, name := range []string{"http-jwt.json", "schedule.json", "stream.json", "direct.json"} {
+		l.refuses(name, golden(t, name), "")
+	}
+}
+
 // tickets is a function of a user's own, with its table.
 func tickets(t *testing.T, d *database, env ...string) *lambda {
 	t.Helper()
@@ -174,10 +193,15 @@ const ticketsTable = "functions-tickets"
 
 func (d *database) createTickets(t *testing.T) {
 	t.Helper()
+	d.createTable(t, ticketsTable, "id")
+}
+
+func (d *database) createTable(t *testing.T, name, key string) {
+	t.Helper()
 	_, err := d.client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: aws.String(ticketsTable), BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("id"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
+		TableName: &name, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &key, AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: &key, KeyType: types.KeyTypeHash}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +210,12 @@ func (d *database) createTickets(t *testing.T) {
 
 func (d *database) tickets(t *testing.T) int {
 	t.Helper()
-	out, err := d.client.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String(ticketsTable), ConsistentRead: aws.Bool(true)})
+	return d.count(t, ticketsTable)
+}
+
+func (d *database) count(t *testing.T, name string) int {
+	t.Helper()
+	out, err := d.client.Scan(t.Context(), &dynamodb.ScanInput{TableName: &name, ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		t.Fatal(err)
 	}
