@@ -37,7 +37,7 @@ type PollerConfig struct {
 	FromLatest bool
 
 	Owner    string        // names this process in leases, and no other one that runs; "" means random. With the same name a restart after a crash need not wait
-	Lease    time.Duration // for how long a crashed process keeps a shard; 0 means 1 minute
+	Lease    time.Duration // for how long a crashed process keeps a shard, and no request takes more than half of it; 0 means 1 minute
 	Discover time.Duration // how often to look for new shards; 0 means 10 seconds
 	Idle     time.Duration // the longest pause after an empty answer; 0 means 1 second
 	Now      func() time.Time
@@ -111,13 +111,14 @@ func NewPoller(cfg PollerConfig, c *Consumer) (*Poller, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	cfg.Streams = timedStreams{cfg.Streams, cfg.Lease / 2}
 	p := &Poller{
 		cfg: cfg, consumer: c, shards: make(map[string]*shardState), asks: make(chan struct{}), steps: make(chan struct{}),
 	}
 	if cfg.alone() {
 		p.leases = &memoryLeases{known: make(map[string]progress)}
 	} else {
-		p.leases = &tableLeases{cfg.DynamoDB, cfg.Control, cfg.StreamARN, cfg.Owner, cfg.Lease, cfg.Now}
+		p.leases = &tableLeases{timedLeases{cfg.DynamoDB, cfg.Lease / 2}, cfg.Control, cfg.StreamARN, cfg.Owner, cfg.Lease, cfg.Now}
 	}
 	return p, nil
 }

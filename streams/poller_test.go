@@ -9,10 +9,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
+	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
 	"github.com/aws/smithy-go"
 
+	"toolledger/internal/schema"
 	"toolledger/metrics"
 	"toolledger/streams/events"
 )
@@ -525,4 +530,100 @@ func TestPollerRecordWithoutNumber(t *testing.T) {
 	if p, _ := leases.lease("a"); p.checkpoint != "3" || len(out.Events()) != 4 {
 		t.Errorf("lease %+v, %d events", p, len(out.Events()))
 	}
+}
+
+// A server that takes a request and never answers stops no shard, whichever request it is, and a bus that does so stops none
+// that has a gap to tell: requests are given up and made again.
+func TestPollerSilentServer(t *testing.T) {
+	for _, op := range []string{"DescribeStream", "GetShardIterator", "GetRecords", "lease", "gap"} {
+		t.Run(op, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				silent := &silentServer{op: op, shard: shardOf("a", "", true, 1, 3)}
+				out := &Collector{}
+				bus := PublisherFunc(func(ctx context.Context, evs []events.Event) (int, error) {
+					if err := silent.answer(ctx, "gap"); op == "gap" && err != nil {
+						return 0, err
+					}
+					return out.Publish(ctx, evs)
+				})
+				leases := newLeaseTable()
+				leases.items[stored(schema.LeaseKey(testStream, "a").Item())] = schema.Item{schema.ACheckpoint: schema.S("1")}
+				p, err := NewPoller(PollerConfig{
+					Streams: silent, StreamARN: testStream, DynamoDB: silentLeases{leases, silent}, Control: "control",
+				}, newTestConsumer(t, bus, nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				if err := p.Drain(ctx); err != nil || silent.unanswered != 1 || out.Count()["ToolEffectApplied"] != 3 {
+					t.Errorf("got %v, %d unanswered, %v", err, silent.unanswered, out.Count())
+				}
+			})
+		})
+	}
+}
+
+// silentServer is a stream of one closed shard that leaves the first request of one operation without an answer. The iterator
+// behind the checkpoint is trimmed.
+type silentServer struct {
+	op         string
+	shard      *scriptedShard
+	mu         sync.Mutex
+	unanswered int
+}
+
+func (s *silentServer) answer(ctx context.Context, op string) error {
+	s.mu.Lock()
+	silent := op == s.op && s.unanswered == 0
+	if silent {
+		s.unanswered++
+	}
+	s.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (s *silentServer) DescribeStream(
+	ctx context.Context, _ *dynamodbstreams.DescribeStreamInput, _ ...func(*dynamodbstreams.Options),
+) (*dynamodbstreams.DescribeStreamOutput, error) {
+	d := &streamtypes.StreamDescription{Shards: []streamtypes.Shard{{ShardId: &s.shard.id}}}
+	return &dynamodbstreams.DescribeStreamOutput{StreamDescription: d}, s.answer(ctx, "DescribeStream")
+}
+
+func (s *silentServer) GetShardIterator(
+	ctx context.Context, in *dynamodbstreams.GetShardIteratorInput, _ ...func(*dynamodbstreams.Options),
+) (*dynamodbstreams.GetShardIteratorOutput, error) {
+	if in.SequenceNumber != nil {
+		return nil, &streamtypes.TrimmedDataAccessException{}
+	}
+	return &dynamodbstreams.GetShardIteratorOutput{ShardIterator: new("i")}, s.answer(ctx, "GetShardIterator")
+}
+
+func (s *silentServer) GetRecords(
+	ctx context.Context, _ *dynamodbstreams.GetRecordsInput, _ ...func(*dynamodbstreams.Options),
+) (*dynamodbstreams.GetRecordsOutput, error) {
+	out := &dynamodbstreams.GetRecordsOutput{}
+	for i := range s.shard.records {
+		out.Records = append(out.Records, *streamRecord(s.shard.records[i]))
+	}
+	return out, s.answer(ctx, "GetRecords")
+}
+
+// silentLeases are leases whose first read is not answered.
+type silentLeases struct {
+	*leaseTable
+	s *silentServer
+}
+
+func (l silentLeases) GetItem(
+	ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options),
+) (*dynamodb.GetItemOutput, error) {
+	if err := l.s.answer(ctx, "lease"); err != nil {
+		return nil, err
+	}
+	return l.leaseTable.GetItem(ctx, in, opts...)
 }

@@ -277,6 +277,8 @@ func (r *shardReader) announceGap(ctx context.Context, shard, after string) erro
 	events.Identify(ev, r.p.cfg.StreamARN+"/"+shard+"/"+after)
 	r.p.cfg.Logger.LogAttrs(ctx, slog.LevelError, "records of the stream are lost unread",
 		slog.String("shard", shard), slog.String("after_sequence", after))
+	ctx, cancel := context.WithTimeout(ctx, r.p.cfg.Lease/2)
+	defer cancel()
 	return r.p.consumer.announce(ctx, ev)
 }
 
