@@ -99,6 +99,7 @@ func (c *CloudWatch) Record(ctx context.Context, data []Datum) error {
 	if over := len(c.backlog) - maxBacklog; over > 0 {
 		c.backlog = slices.Delete(c.backlog, 0, over)
 		s.dropped += over
+		c.sums.Add(Datum{Name: MetricsDropped, Value: float64(over), Time: now}) // goes out with the next call
 	}
 	if s.dropped > 0 || s.uncertain > 0 {
 		c.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "metrics dropped or uncertain",

@@ -25,7 +25,7 @@ type EMFConfig struct {
 // Each line holds one minute of one tenant, or of the totals. A metric whose statistic is the sum is written as its sum,
 // so its Sum in CloudWatch is right and its SampleCount is not; the others are written as their extremes. A point outside
 // CloudWatch's window of 14 days back to 2 hours ahead, where the line would be kept and no metric made of it, is left out
-// and counted as MetricsDropped.
+// and counted as MetricsDropped. Where writing fails, some lines may be out: their points are counted as MetricsUncertain.
 type EMF struct {
 	cfg  EMFConfig
 	sums *Aggregator
@@ -79,6 +79,7 @@ func (e *EMF) Record(_ context.Context, data []Datum) error {
 		begin = end
 	}
 	if _, err := e.cfg.Out.Write(out.Bytes()); err != nil {
+		e.sums.Add(Datum{Name: MetricsUncertain, Value: float64(len(points)), Time: now}) // goes out with the next call
 		return fmt.Errorf("metrics: write: %w", err)
 	}
 	return nil

@@ -488,3 +488,57 @@ func TestCloudWatchUnreachable(t *testing.T) {
 		t.Errorf("got %v, sum %v", err, cw.sum(CallsReserved))
 	}
 }
+
+// What CloudWatch does not take for so long that the backlog overflows is counted as dropped once it takes requests again, and
+// what a log did not take as uncertain: nothing is lost without a number.
+func TestLostPointsAreCounted(t *testing.T) {
+	down := true
+	cw := &fakeCloudWatch{answer: func(int, []Point) error {
+		if down {
+			return &smithy.GenericAPIError{Code: "Throttling"}
+		}
+		return nil
+	}}
+	sink := newSink(t, cw)
+	for i := range 5 { // of 5,000 minutes each
+		data := make([]Datum, 5000)
+		for j := range data {
+			data[j] = Datum{RecordsProcessed, "", 1, noon.Add(-time.Duration((i*5000+j)%19_000) * time.Minute)}
+		}
+		if err := sink.Record(t.Context(), data); err == nil {
+			t.Error("no error")
+		}
+	}
+	down = false
+	if err := sink.Record(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if sent, dropped := cw.sum(RecordsProcessed), cw.sum(MetricsDropped); dropped == 0 || sent+dropped != 25_000 {
+		t.Errorf("sent %v, dropped %v", sent, dropped)
+	}
+	var out failingWriter
+	emf, err := NewEMF(EMFConfig{Out: &out, Now: func() time.Time { return noon }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := emf.Record(t.Context(), []Datum{{CallsReserved, "", 1, noon}, {CallsReserved, "", 1, noon.Add(-time.Hour)}}); err == nil {
+		t.Error("no error")
+	}
+	out.works = true
+	if err := emf.Record(t.Context(), nil); err != nil || !strings.Contains(out.text, `"MetricsUncertain":2`) {
+		t.Errorf("got %v, wrote %s", err, out.text)
+	}
+}
+
+type failingWriter struct {
+	works bool
+	text  string
+}
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if !w.works {
+		return 0, io.ErrShortWrite
+	}
+	w.text += string(p)
+	return len(p), nil
+}
