@@ -102,8 +102,8 @@ func TestTemplateNamespace(t *testing.T) {
 		t.Fatalf("%d functions name a namespace, %d roles fence one: want 2 and 2", len(named), len(fenced))
 	}
 	for _, m := range slices.Concat(named, fenced) {
-		if m[1] != metrics.DefaultNamespace {
-			t.Errorf("namespace %s, want %s", m[1], metrics.DefaultNamespace)
+		if want := `!Sub "` + metrics.DefaultNamespace + `/${AWS::StackName}"`; m[1] != want {
+			t.Errorf("namespace %s, want %s", m[1], want)
 		}
 	}
 }

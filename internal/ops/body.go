@@ -107,8 +107,8 @@ type Search struct {
 
 // expression is the search in CloudWatch's syntax.
 func (s *Search) expression() string {
-	return fmt.Sprintf(`SLICE(SORT(SEARCH('{%s} MetricName="%s"', '%s', %d), SUM, DESC), 0, %d)`,
-		own("").namespace()+",Tenant", s.Name, s.Stat, s.Period, s.Top)
+	return fmt.Sprintf(`SLICE(SORT(SEARCH('{"%s",Tenant} MetricName="%s"', '%s', %d), SUM, DESC), 0, %d)`,
+		ownNamespace, s.Name, s.Stat, s.Period, s.Top)
 }
 
 // tenantLabel labels each series of a search with its tenant.

@@ -88,10 +88,13 @@ func queue(resource string) Metric {
 
 func api(name string) Metric { return Metric{nsGateway, name, []Dimension{{"ApiId", "${HttpApi}"}}} }
 
+// ownNamespace is a stack's own: stacks that share an account and Region must not hide each other's silence.
+const ownNamespace = metrics.DefaultNamespace + "/${AWS::StackName}"
+
 // namespace is the metric's, the ledger's own spelt out.
 func (m Metric) namespace() string {
 	if m.Namespace == "" {
-		return metrics.DefaultNamespace
+		return ownNamespace
 	}
 	return m.Namespace
 }

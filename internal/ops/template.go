@@ -148,19 +148,22 @@ func (a Alarm) yaml(b *strings.Builder) {
 }
 
 func (m Metric) yaml(line func(int, string, ...any), indent int) {
-	line(indent, "Namespace: %s", m.namespace())
+	line(indent, "Namespace: %s", substituted(m.namespace()))
 	line(indent, "MetricName: %s", m.Name)
 	if len(m.Dimensions) == 0 {
 		return
 	}
 	line(indent, "Dimensions:")
 	for _, d := range m.Dimensions {
-		value := d.Value
-		if strings.Contains(value, "${") {
-			value = fmt.Sprintf("!Sub %q", value)
-		}
-		line(indent+2, "- { Name: %s, Value: %s }", d.Name, value)
+		line(indent+2, "- { Name: %s, Value: %s }", d.Name, substituted(d.Value))
 	}
+}
+
+func substituted(text string) string {
+	if strings.Contains(text, "${") {
+		return fmt.Sprintf("!Sub %q", text)
+	}
+	return text
 }
 
 // compositeYAML writes an alarm that goes off with any of its kind. Only these notify: one incident is one message.
