@@ -29,7 +29,7 @@ var buildDir string
 
 // bootstraps builds the functions once per test process, for this machine and with the flags of the deployed ones.
 var bootstraps = sync.OnceValue(func() error {
-	for _, pkg := range []string{"writers/lambda", "streams/lambda", "sweeper/lambda", "examples/tickets", "examples/subscriber"} {
+	for _, pkg := range []string{"writers/lambda", "streams/lambda", "sweeper/lambda", "examples/tickets", "examples/subscriber", "tests/deploy/functions/testdata/panics"} {
 		out := filepath.Join(buildDir, strings.ReplaceAll(pkg, "/", "-"), "bootstrap")
 		cmd := exec.Command("go", append(append([]string{"build"}, buildFlags...), "-o", out, "./"+pkg)...)
 		cmd.Dir = root

@@ -140,7 +140,7 @@ func (d *deployment) parameters() []types.Parameter {
 func (d *deployment) settle(t *testing.T, client *cloudformation.Client, want types.StackStatus) {
 	t.Helper()
 	var found types.Stack
-	d.within(t, time.Minute, "the stack is there", func() bool {
+	d.within(t, 3*time.Minute, "the stack has come to rest", func() bool {
 		out, err := client.DescribeStacks(t.Context(), &cloudformation.DescribeStacksInput{StackName: &d.name})
 		if err != nil || len(out.Stacks) != 1 {
 			t.Fatalf("%v", err)

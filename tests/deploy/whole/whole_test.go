@@ -44,7 +44,7 @@ func TestWholeStack(t *testing.T) {
 		"session": "s1", "key": "abandoned", "tool": "send_mail", "args": map[string]any{}, "tokens": 30, "idempotent": true, "lease_seconds": 1, "horizon_seconds": 1,
 	})
 	d.story(t, planner)
-	d.within(t, 30*time.Second, "the subscriber hears of the effect", func() bool { return sub.has(t, "ToolEffectApplied", "pr") })
+	d.within(t, time.Minute, "the subscriber hears of the effect", func() bool { return sub.has(t, "ToolEffectApplied", "pr") })
 	d.verify(t)
 	d.tokens(t, i)
 	program := d.build(t, "./cmd/toolledger")
@@ -119,7 +119,7 @@ func (d *deployment) story(t *testing.T, planner *person) {
 func (d *deployment) views(t *testing.T) {
 	t.Helper()
 	db := dynamodb.NewFromConfig(d.root())
-	d.within(t, 30*time.Second, "the example subscriber has seen the effect", func() bool {
+	d.within(t, time.Minute, "the example subscriber has seen the effect", func() bool {
 		out, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String(d.ids["SubscriberTable"])})
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func (d *deployment) views(t *testing.T) {
 		return len(out.Items) > 1
 	})
 	cw := cloudwatch.NewFromConfig(d.root())
-	d.within(t, 30*time.Second, "the sweep has counted itself", func() bool {
+	d.within(t, time.Minute, "the sweep has counted itself", func() bool {
 		out, err := cw.ListMetrics(t.Context(), &cloudwatch.ListMetricsInput{MetricName: aws.String("SweepRuns")})
 		if err != nil {
 			t.Fatal(err)
