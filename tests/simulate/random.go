@@ -40,10 +40,12 @@ func (s *seeded) Read(p []byte) (int, error) {
 
 // seedRandom makes everything that the process draws follow from a seed: row ids, nonces, jitter, the SDK's tokens. What it
 // returns takes that back. (testing/cryptotest does the same, in test binaries alone.)
-func seedRandom(seed uint64, moment func() uint64) (restore func()) {
+//
+// Ids also differ from run to run on one store, which remembers the SDK's tokens; no history depends on them.
+func seedRandom(seed uint64, number int64, moment func() uint64) (restore func()) {
 	var key [32]byte
 	for i := range 8 {
-		key[i] = byte(seed >> (8 * i))
+		key[i], key[8+i] = byte(seed>>(8*i)), byte(number>>(8*i)) //nolint:gosec // the lowest byte is meant
 	}
 	s := &seeded{src: rand.NewChaCha8(key), moment: moment}
 	before, smithyBefore := crand.Reader, smithyrand.Reader

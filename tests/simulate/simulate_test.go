@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"strings"
@@ -69,7 +70,9 @@ func TestSeedReplays(t *testing.T) {
 		{seed: 5, steps: 120, profile: profiles[1]}, {seed: 8, steps: 120, profile: profiles[2]},
 	} {
 		var first run
+		var told [2]bytes.Buffer
 		for n := range 2 {
+			cfg.verbose = &told[n]
 			out, err := s.simulate(t, cfg)
 			if errors.Is(err, stack.ErrNotInstalled) {
 				t.Skip(err)
@@ -82,13 +85,25 @@ func TestSeedReplays(t *testing.T) {
 				continue
 			}
 			if out.Hash != first.Hash || out.Steps != first.Steps {
-				t.Errorf("seed %d: %s in %d steps, then %s in %d", cfg.seed, first.Hash, first.Steps, out.Hash, out.Steps)
+				t.Errorf("seed %d: %s in %d steps, then %s in %d%s", cfg.seed, first.Hash, first.Steps, out.Hash, out.Steps, parting(&told))
 			}
 		}
 		other := cfg
+		other.verbose = nil
 		other.seed += 100
 		if out, err := s.simulate(t, other); err != nil || out.Hash == first.Hash {
 			t.Errorf("another seed has the same history (%v)", err)
 		}
 	}
+}
+
+// parting is where two histories part.
+func parting(told *[2]bytes.Buffer) string {
+	a, b := strings.Split(told[0].String(), "\n"), strings.Split(told[1].String(), "\n")
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return "\n" + strings.Join(a[max(0, i-5):i], "\n") + "\nfirst: " + a[i] + "\nthen:  " + b[i]
+		}
+	}
+	return ""
 }

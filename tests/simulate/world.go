@@ -146,7 +146,7 @@ func simulate(t *testing.T, b *backend, cfg config) (run, error) {
 		cfg: cfg, store: s, out: newOutside(), lies: map[string]string{}, stats: map[string]map[string]int{},
 		cover: map[coverKey]int{}, hash: fnv.New64a(),
 	}
-	defer seedRandom(cfg.seed, func() uint64 { return w.draw("jitter", w.now().UnixNano()) })()
+	defer seedRandom(cfg.seed, b.tables.Load(), func() uint64 { return w.draw("jitter", w.now().UnixNano()) })()
 	synctest.Test(t, func(*testing.T) {
 		err = w.run()
 	})
