@@ -328,14 +328,21 @@ func TestClientPython(t *testing.T) {
 
 // TestClientTypeScript: the client keeps to the strictest types, and runs as the pinned compiler leaves it on any Node.
 func TestClientTypeScript(t *testing.T) {
+	t.Parallel()
+	node, dir := compiledClient(t)
+	clientStory(t, node, filepath.Join(dir, "demo.js"))
+}
+
+// compiledClient compiles the client into a folder of its own.
+func compiledClient(t *testing.T) (node, dir string) {
+	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("there is no node")
 	}
-	t.Parallel()
 	const source = "../examples/clients/typescript"
 	modules := typescriptModules(t, source)
-	dir := t.TempDir()
+	dir = t.TempDir()
 	out, err := exec.CommandContext(t.Context(), node, filepath.Join(modules, "typescript/bin/tsc"),
 		"-p", source, "--outDir", dir, "--typeRoots", filepath.Join(modules, "@types")).CombinedOutput()
 	if err != nil {
@@ -344,7 +351,7 @@ func TestClientTypeScript(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type":"module"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clientStory(t, node, filepath.Join(dir, "demo.js"))
+	return node, dir
 }
 
 // typescriptModules is where make setup has installed the compiler that the client's package.json pins.

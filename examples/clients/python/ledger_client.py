@@ -8,6 +8,10 @@ import urllib.error
 import urllib.request
 
 
+# What a finalize says of a call is what reserve said, but for these: how this one reserve goes about it.
+_RESERVE_ONLY = ("lease_seconds", "wait_seconds", "retry", "verified_absent")
+
+
 class Problem(Exception):
     """The ledger decided (RFC 9457): nothing is ambiguous. Branch on code."""
 
@@ -59,7 +63,7 @@ class Ledger:
 
         act(effect_key, timeout) makes the effect, within timeout seconds. Any exception but SurelyNot leaves the call
         pending, for a later once with the same key. find() looks for the effect in the outside world and returns its result,
-        or None. more are further fields of reserve, such as lease_seconds.
+        or None. more are further fields of reserve, such as lease_seconds, scope or compensates.
         """
         call = {"key": key, "tool": tool, "args": args, "tokens": tokens, **more}
         until = time.monotonic() + patience
@@ -84,10 +88,12 @@ class Ledger:
             try:
                 effect = act(held["effect_key"], held["lease_seconds"] * 0.8)
             except SurelyNot as no:
-                self.post("release", key=key, row_id=held["row_id"], attempt=held["attempt"], reason=str(no))
+                name = {field: call[field] for field in ("key", "scope") if field in call}
+                self.post("release", **name, row_id=held["row_id"], attempt=held["attempt"], reason=str(no))
                 raise
             return self._finalize(call, held, effect)
 
     def _finalize(self, call, attempt, effect):
-        what = {name: call[name] for name in ("key", "tool", "args", "tokens")}  # for a ledger that has forgotten the call meanwhile
+        # All of it: scope names the row, and a ledger that has forgotten the call meanwhile knows nothing of it.
+        what = {name: value for name, value in call.items() if name not in _RESERVE_ONLY}
         return self.post("finalize", **what, row_id=attempt["row_id"], attempt=attempt["attempt"], result=effect)["result"]

@@ -51,12 +51,17 @@ export interface Effect<R> {
 
 /** The fields of reserve beside session, key, tool and args. */
 export interface CallOptions {
+  scope?: "session" | "tenant";
   tokens?: number;
   lease_seconds?: number;
   horizon_seconds?: number;
   cursor?: string;
   expect_cursor?: string;
   lookup?: string;
+  idempotent?: boolean;
+  compensates?: string | { key: string; scope?: "session" | "tenant" };
+  refund_original?: boolean;
+  trace?: string;
 }
 
 const sleep = (seconds: number) => new Promise<void>((done) => setTimeout(done, seconds * 1000));
@@ -126,7 +131,7 @@ export class Ledger {
         made = await effect.act(held.effect_key!, held.lease_seconds! * 0.8);
       } catch (e) {
         if (e instanceof SurelyNot) {
-          await this.post("release", { key, row_id: held.row_id, attempt: held.attempt, reason: e.message });
+          await this.post("release", { key, scope: options.scope, row_id: held.row_id, attempt: held.attempt, reason: e.message });
         }
         throw e;
       }
@@ -135,7 +140,9 @@ export class Ledger {
   }
 
   private async finalize<R>(call: Record<string, unknown>, of: { row_id?: string; attempt?: number }, result: R): Promise<R> {
-    const { key, tool, args, tokens } = call; // for a ledger that has forgotten the call meanwhile
-    return (await this.post("finalize", { key, tool, args, tokens, row_id: of.row_id, attempt: of.attempt, result })).result as R;
+    // All of the call but how this one reserve went about it: scope names the row, and a ledger that has forgotten the call
+    // meanwhile knows nothing of it.
+    const { lease_seconds: _lease, verified_absent: _absent, ...what } = call;
+    return (await this.post("finalize", { ...what, row_id: of.row_id, attempt: of.attempt, result })).result as R;
   }
 }
