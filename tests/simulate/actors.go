@@ -132,7 +132,7 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 		return nil
 	}
 	if op.rng.IntN(3) == 0 {
-		sleep(ctx, time.Duration(op.rng.Int64N(int64(lease/2))))
+		sleep(ctx, w.resting(time.Duration(op.rng.Int64N(int64(lease/2)))))
 		if err := hold.Extend(ctx, lease+time.Duration(op.rng.Int64N(int64(lease)))); err != nil {
 			return err
 		}
@@ -163,17 +163,17 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 // handOver lets another process finalize, after a while that may be longer than the lease.
 func (op *operation) handOver(ctx context.Context, token string, r receipt) error {
 	w := op.w
-	w.mu.Lock()
+	w.killing.Lock()
 	all := slotsOf("worker")
 	other := w.procs[all[op.rng.IntN(len(all))]]
-	w.mu.Unlock()
+	w.killing.Unlock()
 	child := &operation{
 		w: w, id: op.id + 1_000_000, kind: op.kind, proc: other, intent: op.intent, variant: op.variant, started: op.started, limit: op.limit,
 	}
 	w.mu.Lock()
 	w.children = append(w.children, child)
 	w.mu.Unlock()
-	sleep(ctx, time.Duration(op.rng.Int64N(int64(2*lease))))
+	sleep(ctx, w.resting(time.Duration(op.rng.Int64N(int64(2*lease)))))
 	hold, err := other.ledger.Tenant(writers.TenantID(op.intent.tenant.id)).Resume(token)
 	if err != nil {
 		return err
@@ -399,7 +399,7 @@ func runSuspend(ctx context.Context, _ *world, op *operation) error {
 	if err := t.Suspend(ctx, true); err != nil {
 		return err
 	}
-	sleep(ctx, time.Duration(op.rng.Int64N(int64(20*time.Second))))
+	sleep(ctx, op.w.resting(time.Duration(op.rng.Int64N(int64(20*time.Second)))))
 	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	return t.Suspend(again, false)

@@ -271,16 +271,8 @@ func (w *world) executeDynamo(e *entry, f fault) error {
 	switch f.kind {
 	case refusedConn:
 		e.reply <- answer{err: errBroken()}
-	case throttled:
-		e.reply <- serviceError("ThrottlingException", nil)
-	case overCapacity:
-		e.reply <- serviceError("ProvisionedThroughputExceededException", nil)
-	case inProgress:
-		e.reply <- serviceError("TransactionInProgressException", nil)
-	case internalBefore:
-		e.reply <- serviceError("InternalServerError", nil)
-	case conflict:
-		e.reply <- conflictAnswer(e, f)
+	case throttled, overCapacity, inProgress, internalBefore, conflict:
+		e.reply <- refusal(e, f)
 	case hangs:
 		w.later(hangTime, func() { e.reply <- answer{err: errBroken()} })
 	case straggler:

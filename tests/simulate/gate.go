@@ -73,6 +73,9 @@ func (g *gate) wait(ctx context.Context, e *entry) answer {
 	if proc.killed() {
 		return answer{err: errDead}
 	}
+	if p := proc.w.parallel; p != nil {
+		return p.answer(ctx, e)
+	}
 	g.mu.Lock()
 	g.all = append(g.all, e)
 	g.mu.Unlock()

@@ -98,13 +98,15 @@ func (w *world) kindOf(id int) *opKind {
 	return kinds[0]
 }
 
-// start starts an operation.
-func (w *world) start(kind *opKind, prepare func(*operation)) {
+// prepared makes an operation.
+func (w *world) prepared(kind *opKind, prepare func(*operation)) *operation {
 	op := &operation{w: w, id: len(w.ops) + 1, kind: kind, finished: make(chan struct{})}
 	w.ops = append(w.ops, op)
 	op.rng = w.rng("op", op.id)
 	all := slotsOf(kind.slot)
+	w.killing.Lock()
 	op.proc = w.procs[all[op.rng.IntN(len(all))]]
+	w.killing.Unlock()
 	op.limit = []time.Duration{3 * time.Second, 20 * time.Second, time.Minute, 3 * time.Minute}[op.rng.IntN(4)]
 	if w.calm {
 		op.limit = 3 * time.Minute
@@ -115,12 +117,23 @@ func (w *world) start(kind *opKind, prepare func(*operation)) {
 	if prepare != nil {
 		prepare(op)
 	}
+	return op
+}
+
+// start makes an operation and lets it begin.
+func (w *world) start(kind *opKind, prepare func(*operation)) {
+	op := w.prepared(kind, prepare)
 	if w.cfg.without(opName(op.id)) && !w.calm {
 		return
 	}
+	w.launch(op)
+}
+
+// launch lets an operation begin.
+func (w *world) launch(op *operation) {
 	op.started = w.now()
 	w.note("%s op %d begins: %s in %s", op.started.Format("15:04:05.000000000"), op.id, op.name(), op.proc.slot)
-	w.count("operation", kind.name)
+	w.count("operation", op.kind.name)
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), opKey{}, op), op.limit)
 	op.ctx, op.cancel = ctx, cancel
 	w.alive = append(w.alive, op)
@@ -128,7 +141,7 @@ func (w *world) start(kind *opKind, prepare func(*operation)) {
 		defer close(op.finished)
 		defer w.gate.nudge()
 		defer cancel()
-		op.err = kind.run(ctx, w, op)
+		op.err = op.kind.run(ctx, w, op)
 	})
 }
 

@@ -56,6 +56,7 @@ type effect struct {
 	tooLate   bool      // landed after deadline and horizon: beyond what is promised
 	excused   string    // why a second effect of the same action would be no broken promise
 	ledgerRow key
+	service   *service
 }
 
 // outside is the log.
@@ -124,7 +125,7 @@ func (w *world) land(op *operation, s *service, c writers.CallInfo, a args) *eff
 	}
 	e := &effect{
 		n: len(w.out.log) + 1, ref: a.Ref, key: c.EffectKey, rowID: c.RowID, attempt: c.Attempt, opID: op.id,
-		at: w.now(), byClock: op.proc.clock(w.now()), ledgerRow: op.rowKey(),
+		at: w.now(), byClock: op.proc.clock(w.now()), ledgerRow: op.rowKey(), service: s,
 	}
 	w.out.log = append(w.out.log, e)
 	w.out.byRef[a.Ref] = append(w.out.byRef[a.Ref], e)

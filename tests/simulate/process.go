@@ -198,7 +198,11 @@ func (w *world) populate() {
 	for _, t := range w.tenants {
 		w.start(kindPlanSet, func(op *operation) { op.tenant, op.plan = t, t.plan })
 	}
-	w.settleDown(2000)
+	if w.isParallel() {
+		w.parallel.join()
+	} else {
+		w.settleDown(2000)
+	}
 	w.calm = false
 }
 

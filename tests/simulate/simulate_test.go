@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,6 +97,26 @@ func TestSeedReplays(t *testing.T) {
 			t.Errorf("another seed has the same history (%v)", err)
 		}
 	}
+}
+
+// Promise: the same promises where everybody runs at once, with the store killed in the middle.
+func TestSimulationParallel(t *testing.T) {
+	b, err := startBackend(t.Context(), filepath.Join(t.TempDir(), "store.db"))
+	if errors.Is(err, stack.ErrNotInstalled) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.stop()
+	out, err := simulateParallel(t.Context(), b, config{seed: 1, steps: 200, profile: profiles[1], alive: new(atomic.Int64)}, 150, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Violation != nil {
+		t.Fatal(out.Violation)
+	}
+	t.Log(statsText(out.Stats))
 }
 
 // parting is where two histories part.

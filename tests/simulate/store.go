@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -220,6 +221,8 @@ type store struct {
 	do      func(backendRequest) backendAnswer
 	ledger  *table
 	control *table
+
+	restarting sync.RWMutex // of the parallel mode: nobody asks while the store is started again
 }
 
 // newStore makes the tables of a run; outside the bubble.

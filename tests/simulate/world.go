@@ -110,7 +110,10 @@ type world struct {
 	pool        []*intent
 	tenants     []*tenantPlan
 	feed        *feed
-	met         []string  // faults that were met
+	met         []string   // faults that were met
+	parallel    *parallel  // nil: the scheduler decides
+	acting      sync.Mutex // of the parallel mode: the outside world does one thing at a time
+	killing     sync.Mutex
 	swept       time.Time // when the schedule last began a sweep
 	sending     *entry    // whose writes the oracle looks at
 	history     []string  // of the last steps
@@ -397,7 +400,15 @@ func (w *world) restartStore() error {
 }
 
 // now is the true time.
-func (w *world) now() time.Time { return w.base.Add(time.Since(w.began)) }
+func (w *world) now() time.Time {
+	at := w.base.Add(time.Since(w.began))
+	if w.parallel != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		at = at.Add(w.parallel.offset)
+	}
+	return at
+}
 
 // draw is a number that the seed and the parts decide.
 func (w *world) draw(parts ...any) uint64 {
@@ -428,6 +439,9 @@ func (w *world) trace(e *entry, f fault) {
 
 // note adds to the history.
 func (w *world) note(format string, a ...any) {
+	if w.isParallel() {
+		return
+	}
 	line := fmt.Sprintf(format, a...)
 	_, _ = io.WriteString(w.hash, line)
 	if strings.HasPrefix(line, " → ") && len(w.history) > 0 {
@@ -456,6 +470,8 @@ func (w *world) countN(group, what string, n int) {
 
 func (w *world) broken(invariant, format string, a ...any) error {
 	v := &violation{w.cfg.seed, w.step, invariant, fmt.Sprintf(format, a...)}
+	w.statsMu.Lock()
+	defer w.statsMu.Unlock()
 	if w.failure == nil {
 		w.failure = v
 	}
