@@ -67,7 +67,7 @@ soak: setup ## long runs: simulations for SOAK=10m, every fuzz target for FUZZTI
 
 .PHONY: fuzz-decoder
 fuzz-decoder: ## fuzz the decoder of stream records (DECODERTIME=60s)
-	go test -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime $(DECODERTIME) ./streams
+	go test -run '^$$' -fuzz '^FuzzDecode$$' -fuzzminimizetime 10x -fuzztime $(DECODERTIME) ./streams
 
 ##@ Build
 .PHONY: build
