@@ -93,11 +93,19 @@ func newSink(cfg aws.Config, env func(string) string, logger *slog.Logger) (stre
 	namespace := env("METRICS_NAMESPACE")
 	switch kind := env("METRICS_SINK"); kind {
 	case "", "cloudwatch":
-		return metrics.NewCloudWatch(cloudwatch.NewFromConfig(cfg), metrics.CloudWatchConfig{
+		sink, err := metrics.NewCloudWatch(cloudwatch.NewFromConfig(cfg), metrics.CloudWatchConfig{
 			Namespace: namespace, Tenants: tenants, Logger: logger,
 		})
+		if err != nil {
+			return nil, fmt.Errorf("METRICS_NAMESPACE: %w", err)
+		}
+		return sink, nil
 	case "emf":
-		return metrics.NewEMF(metrics.EMFConfig{Out: os.Stdout, Namespace: namespace, Tenants: tenants})
+		sink, err := metrics.NewEMF(metrics.EMFConfig{Out: os.Stdout, Namespace: namespace, Tenants: tenants})
+		if err != nil {
+			return nil, fmt.Errorf("METRICS_NAMESPACE: %w", err)
+		}
+		return sink, nil
 	case "none":
 		return nil, nil
 	default:

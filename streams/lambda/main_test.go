@@ -17,6 +17,7 @@ func TestWireRefusesBadSettings(t *testing.T) {
 		"unknown sink":     {"METRICS_SINK", "statsd", "METRICS_SINK"},
 		"tenants no count": {"METRICS_TENANTS", "many", "METRICS_TENANTS"},
 		"no tenants":       {"METRICS_TENANTS", "0", "METRICS_TENANTS"},
+		"foreign names":    {"METRICS_NAMESPACE", "AWS/Lambda", "METRICS_NAMESPACE"},
 	} {
 		env := func(key string) string {
 			if key == tc.key {
