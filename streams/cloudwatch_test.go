@@ -3,7 +3,6 @@ package streams
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -67,7 +66,12 @@ func (s *metricsServer) sum(name string) (sum float64) {
 // Wherever PutMetricData fails, no record fails with it, so that no event comes again; no metric is counted twice, and what
 // may be missing is counted as such. In a batch of 1,000 records, each with a minute of its own, the request that holds the
 // metrics of the record at each position of the first, a middle and the last ten fails once.
-func TestPutMetricDataPartialFailure(t *testing.T) {
+func TestPutMetricDataPartialFailure(t *testing.T) { metricsPartialFailure(t, false) }
+
+// Promise: the same with each way to fail at every position, also where the request fails as one.
+func TestSoakPutMetricDataPartialFailure(t *testing.T) { soak(t); metricsPartialFailure(t, true) }
+
+func metricsPartialFailure(t *testing.T, full bool) {
 	changes := history(1000)
 	for i := range changes {
 		changes[i].Time = t0.Add(-time.Duration(i) * time.Minute)
@@ -86,8 +90,9 @@ func TestPutMetricDataPartialFailure(t *testing.T) {
 		{"drops the answer", cut, true, 1, -1},
 		{"drops the request", cut, false, 1, 1000},
 	} {
-		for _, first := range []int{0, 500, 990} {
-			for at := first; at < first+10; at++ {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			for _, at := range positions(full || tc.times > 1) {
 				times := tc.times
 				bad := seriesPoint{name: metrics.EffectsApplied, minute: changes[at].Time.Unix() / 60}
 				server := &metricsServer{taken: map[seriesPoint]float64{}, fail: func(points []seriesPoint) (error, bool) {
@@ -97,19 +102,18 @@ func TestPutMetricDataPartialFailure(t *testing.T) {
 					times--
 					return tc.err, tc.took
 				}}
-				name := fmt.Sprintf("%s at %d", tc.name, at)
-				missing := recordWith(t, name, server, changes)
+				missing := recordWith(t, at, server, changes)
 				said := server.sum(metrics.MetricsDropped) + server.sum(metrics.MetricsUncertain)
 				if missing > max(tc.lost, 0) || missing < min(tc.lost, 1) && tc.lost > 0 || (said > 0) != (tc.lost != 0) || said < missing {
-					t.Errorf("%s: %v of 1000 effects are missing, %v data are said to be", name, missing, said)
+					t.Errorf("at %d: %v of 1000 effects are missing, %v data are said to be", at, missing, said)
 				}
 			}
-		}
+		})
 	}
 }
 
 // recordWith consumes the changes and says how many effects the server misses in the end.
-func recordWith(t *testing.T, name string, server *metricsServer, changes []Change) (missing float64) {
+func recordWith(t *testing.T, at int, server *metricsServer, changes []Change) (missing float64) {
 	t.Helper()
 	sink, err := metrics.NewCloudWatch(server, metrics.CloudWatchConfig{Now: fixedNow})
 	if err != nil {
@@ -117,13 +121,13 @@ func recordWith(t *testing.T, name string, server *metricsServer, changes []Chan
 	}
 	c := &Consumer{ConsumerConfig{Publisher: nowhere, Metrics: sink, Margin: time.Minute, Now: fixedNow, Logger: silent}}
 	if done, err := c.HandleRecords(t.Context(), changes); done != len(changes) || err != nil {
-		t.Errorf("%s: %d records are done with, %v", name, done, err)
+		t.Errorf("at %d: %d records are done with, %v", at, done, err)
 	}
 	for range 2 { // what waits goes with the next batches
 		_ = sink.Record(t.Context(), nil)
 	}
 	if sink.Backlog() != 0 || len(server.twice) > 0 || server.sum(metrics.EffectsApplied) > 1000 || server.sum(metrics.TokensCharged) > 20000 {
-		t.Errorf("%s: %d points wait, %v came twice, %v effects", name, sink.Backlog(), server.twice, server.sum(metrics.EffectsApplied))
+		t.Errorf("at %d: %d points wait, %v came twice, %v effects", at, sink.Backlog(), server.twice, server.sum(metrics.EffectsApplied))
 	}
 	return 1000 - server.sum(metrics.EffectsApplied)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -97,8 +98,15 @@ func deliverRecords(t testing.TB, c *Consumer, changes []Change, records []strin
 
 // HC46: wherever publishing fails, what is delivered again carries the same ids and no metric is counted twice: the
 // totals equal the set of events. Every position in the first, a middle and the last ten of a batch of 1,000 fails once.
-func TestHC46PartialFailure(t *testing.T) {
-	changes := history(1000)
+func TestHC46PartialFailure(t *testing.T) { partialFailure(t, false) }
+
+// Promise: the same with each way to fail at every position, also where the ten of a request fail as one.
+func TestSoakHC46PartialFailure(t *testing.T) { soak(t); partialFailure(t, true) }
+
+func partialFailure(t *testing.T, full bool) {
+	changes := history(1000, func(r *schema.Row) { // what a row need not have only takes time here
+		r.ArgHashes, r.Cursor, r.ExpectCursor, r.Trace, r.Lookup, r.Horizon = nil, "", nil, "", "", 0
+	})
 	records := recordsOf(t, changes)
 	var want []string
 	for _, c := range changes {
@@ -114,30 +122,58 @@ func TestHC46PartialFailure(t *testing.T) {
 		"drops the answer": {drop: true},
 		"answers in part":  {refused: map[int]string{}},
 	} {
-		for _, first := range []int{0, 500, 990} {
-			for at := first; at < first+10; at++ {
-				bus, count := newBus(t), &sums{}
-				bus.fail = onlyFor(4, func(_ busRequest, entry int) busAnswer {
-					if answer.refused != nil {
-						return busAnswer{refused: map[int]string{entry: "InternalFailure"}}
-					}
-					return answer
-				}, want[at])
-				var client EventBridge = bus
-				if at%10 == 5 {
-					client = bus.client() // the real one, over HTTP
-				}
-				c := newTestConsumer(t, publisherTo(t, client), count)
-				deliveries := deliverRecords(t, c, changes, records, 3)
-				if deliveries != 2 || !slices.Equal(bus.ids(), slices.Sorted(slices.Values(want))) {
-					t.Errorf("%s at %d: %d of %d events are out after %d deliveries", name, at, len(bus.ids()), len(want), deliveries)
-				}
-				if count.of(metrics.EffectsApplied) != 1000 || count.of(metrics.TokensCharged) != 20000 || count.of(metrics.RecordsProcessed) != 1000 {
-					t.Errorf("%s at %d: counted %v", name, at, count.total)
-				}
-				bus.Close()
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, at := range positions(full || answer.refused != nil) {
+				failsAt(t, answer, changes, records, want, at)
+			}
+		})
+	}
+}
+
+// positions are the first, a middle and the last ten of a batch of 1,000: all of them, or the ends of each ten. The ten go out
+// in one request, so where a request fails as a whole, all of them are one and the same failure.
+func positions(all bool) (at []int) {
+	for _, first := range []int{0, 500, 990} {
+		for i := range 10 {
+			if all || i == 0 || i == 9 {
+				at = append(at, first+i)
 			}
 		}
+	}
+	return at
+}
+
+// soak skips what is for long runs.
+func soak(t *testing.T) {
+	t.Helper()
+	if os.Getenv("TOOLLEDGER_SOAK") == "" {
+		t.Skip("set TOOLLEDGER_SOAK, as make soak does, to run it")
+	}
+}
+
+// failsAt fails the entry at a place of the batch once for good, as answer says, and checks what came of it.
+func failsAt(t *testing.T, answer busAnswer, changes []Change, records, want []string, at int) {
+	t.Helper()
+	bus, count := newBus(t), &sums{}
+	defer bus.Close()
+	bus.fail = onlyFor(4, func(_ busRequest, entry int) busAnswer {
+		if answer.refused != nil {
+			return busAnswer{refused: map[int]string{entry: "InternalFailure"}}
+		}
+		return answer
+	}, want[at])
+	var client EventBridge = bus
+	if at == 500 {
+		client = bus.client() // the real one, over HTTP
+	}
+	c := newTestConsumer(t, publisherTo(t, client), count)
+	deliveries := deliverRecords(t, c, changes, records, 3)
+	if deliveries != 2 || !slices.Equal(bus.ids(), slices.Sorted(slices.Values(want))) {
+		t.Errorf("at %d: %d of %d events are out after %d deliveries", at, len(bus.ids()), len(want), deliveries)
+	}
+	if count.of(metrics.EffectsApplied) != 1000 || count.of(metrics.TokensCharged) != 20000 || count.of(metrics.RecordsProcessed) != 1000 {
+		t.Errorf("at %d: counted %v", at, count.total)
 	}
 }
 

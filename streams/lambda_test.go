@@ -81,12 +81,15 @@ func lambdaBatch(records ...string) json.RawMessage {
 
 // history is n records of n calls, in order: every second one applied, each with its own sequence number. The numbers
 // cross a power of ten, so that comparing them as text goes wrong.
-func history(n int) []Change {
+func history(n int, edits ...func(*schema.Row)) []Change {
 	changes := make([]Change, n)
 	for i := range changes {
 		call := fmt.Sprintf("call-%d", i)
 		row := committedRow()
 		row.Key, row.RowID = schema.RowKey(testTenant, testSession, schema.ScopeSession, call), fmt.Sprintf("row-%d", i)
+		for _, edit := range edits {
+			edit(row)
+		}
 		changes[i] = changeOf(nil, row)
 		changes[i].Sequence = fmt.Sprint(99_990_000_000_000_000 + int64(i)*1e13)
 	}
