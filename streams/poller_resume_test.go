@@ -71,3 +71,20 @@ func TestPollerRestOfPage(t *testing.T) {
 		t.Errorf("lease %+v after %d requests", p, leases.n)
 	}
 }
+
+// A bus that takes little at a time, and fails each time, keeps no shard from moving: Drain gives up after failures in a row
+// only, however many there are within one page.
+func TestDrainWithABusThatTakesLittle(t *testing.T) {
+	shard, out := shardOf("a", "", false, 1, 2*maxFailures), &Collector{}
+	little := PublisherFunc(func(ctx context.Context, evs []events.Event) (int, error) {
+		n, _ := out.Publish(ctx, evs[:1])
+		if n == len(evs) {
+			return n, nil
+		}
+		return n, errors.New("bus is slow")
+	})
+	drain(t, newTestPoller(t, newStream(t, shard), newLeaseTable(), little))
+	if got := keysOf(out.Events()); !slices.Equal(got, callsOf(shard)) || out.Delivered() != 2*maxFailures {
+		t.Errorf("got %v, %d delivered", got, out.Delivered())
+	}
+}

@@ -304,7 +304,7 @@ func (r *shardReader) process(ctx context.Context, records []streamtypes.Record)
 			r.passed(records[:done])
 			records = records[done:]
 			r.renewed = time.Time{}
-			r.failed.reset()
+			r.moved()
 		}
 		if err := r.renew(ctx); err != nil {
 			return err
@@ -379,14 +379,21 @@ func (r *shardReader) markFinished() {
 
 // advanced notes that the shard was read; asked is what Drain had asked for before.
 func (r *shardReader) advanced(asked uint64, empty bool) {
-	r.failed.reset()
+	r.moved()
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
-	r.state.failures, r.state.err = 0, nil
 	if empty && r.state.emptied < asked {
 		r.state.emptied = asked
 		r.p.step()
 	}
+}
+
+// moved notes that failures are no longer in a row.
+func (r *shardReader) moved() {
+	r.failed.reset()
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	r.state.failures, r.state.err = 0, nil
 }
 
 // stumble notes a failure and waits a little longer each time.
