@@ -26,7 +26,7 @@ var kindSweep = &opKind{name: "sweep", slot: "sweeper", weight: 12, run: func(ct
 var kinds = []*opKind{
 	{name: "do", slot: "worker", weight: 24, prepare: prepareCall, run: runDo},
 	{name: "steps", slot: "worker", weight: 14, prepare: prepareCall, run: runSteps},
-	{name: "sleeper", slot: "worker", weight: 5, prepare: prepareSleeper, run: runSteps},
+	{name: "sleeper", slot: "worker", weight: 9, prepare: prepareSleeper, run: runSteps},
 	{name: "commit", slot: "worker", weight: 9, prepare: prepareCommit, run: runCommit},
 	{name: "look", slot: "worker", weight: 5, prepare: prepareCall, run: runLook},
 	{name: "http", slot: "http", weight: 14, prepare: prepareCall, run: runDoor},
@@ -43,17 +43,17 @@ var kinds = []*opKind{
 }
 
 // window is how many actions are going on at a time.
-const window = 6
+const window = 4
 
 // intentFor picks one of the actions that are going on, which move on as operations come: sooner or later every key is used up.
 func (w *world) intentFor(op *operation) *intent {
-	at := min(op.id/4+op.rng.IntN(window), len(w.pool)-1)
+	at := min(op.id/7+op.rng.IntN(window), len(w.pool)-1)
 	return w.pool[at]
 }
 
 func prepareCall(w *world, op *operation) {
 	op.intent = w.intentFor(op)
-	if op.rng.IntN(12) == 0 {
+	if op.rng.IntN(7) == 0 {
 		op.variant = 1 // another action under the same key
 	}
 }
@@ -67,7 +67,7 @@ func prepareSleeper(w *world, op *operation) {
 		}
 		op.intent = w.intentFor(op)
 	}
-	op.limit = 4 * time.Minute
+	op.limit, op.hasty = 4*time.Minute, op.rng.IntN(3) > 0
 	if op.rng.IntN(3) == 0 {
 		op.limit = 70 * time.Minute
 	}
@@ -151,7 +151,7 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 		return err // nobody knows: the row stays pending
 	}
 	if op.kind.name == "sleeper" {
-		sleep(ctx, op.limit/2+time.Duration(op.rng.Int64N(int64(op.limit/2))))
+		sleep(ctx, op.limit/5+time.Duration(op.rng.Int64N(int64(op.limit*3/5))))
 	} else if op.rng.IntN(3) == 0 {
 		return op.handOver(ctx, hold.Token(), r)
 	}

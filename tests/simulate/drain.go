@@ -107,7 +107,7 @@ func (w *world) effectsRecorded() error {
 			switch s := serviceOf(it.str("tool")); {
 			case e.rowID != it.str("rowId") || e.excused != "" || w.lies[e.ref] != "" || s.idempotent:
 				w.count("beyond promise", "effect of a failed row")
-			case w.oracle.deadlines[attemptName(e.rowID, int64(e.attempt))].Add(horizon).Before(e.byClock):
+			case w.oracle.landsBy(e).Before(e.byClock):
 			default:
 				return w.broken(invRecorded, "%s happened (attempt %d, operation %d) and its row is %s", e.ref, e.attempt, e.opID, w.oracle.stateOf(in.rowKey()))
 			}

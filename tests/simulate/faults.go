@@ -68,7 +68,7 @@ type weighted struct {
 
 var (
 	actFaults = []weighted{
-		{refuses, 6, false},
+		{refuses, 12, false},
 		{unreached, 5, false},
 		{dropped, 8, false},
 		{slowAct, 5, false},

@@ -26,6 +26,7 @@ type operation struct {
 
 	intent  *intent
 	variant int
+	hasty   bool // a short lease and a short horizon
 	tenant  *tenantPlan
 	plan    writers.Plan
 	actRef  writers.CallInfo
@@ -207,10 +208,21 @@ func (op *operation) options() func(*writers.Call) {
 	retry, wait := op.rng.IntN(3) == 0, time.Duration(op.rng.IntN(3))*5*time.Second
 	return func(c *writers.Call) {
 		c.Cursor, c.ExpectCursor, c.Retry, c.Wait = in.cursor, in.expect, retry, wait
+		if op.hasty {
+			c.Lease, c.Horizon = lease/5, op.horizon()
+		}
 		if in.compensates != nil {
 			c.Compensates, c.RefundOriginal = in.compensates.key(), in.refund
 		}
 	}
+}
+
+// horizon is how long after the deadline an act of this operation may land.
+func (op *operation) horizon() time.Duration {
+	if op.hasty {
+		return horizon / 10
+	}
+	return horizon
 }
 
 // got notes a result that the caller was given.

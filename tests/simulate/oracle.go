@@ -40,6 +40,7 @@ type oracle struct {
 	taken     map[key]map[key]taken       // of each row: what it has debited now
 	epochs    map[key]int                 // of each quota item: how often it was removed
 	deadlines map[string]time.Time        // of each attempt, the latest
+	horizons  map[string]time.Duration    // of each attempt
 	archived  map[string]bool             // row ids that have left the table by the rules
 	attempts  map[string]map[string]bool  // per row id: the intents that were stored
 	expected  map[string]int              // events, as type|entity|version
@@ -55,7 +56,7 @@ type taken struct {
 
 func newOracle(w *world) *oracle {
 	return &oracle{
-		w: w, debits: map[key]int64{}, taken: map[key]map[key]taken{}, epochs: map[key]int{}, deadlines: map[string]time.Time{},
+		w: w, debits: map[key]int64{}, taken: map[key]map[key]taken{}, epochs: map[key]int{}, deadlines: map[string]time.Time{}, horizons: map[string]time.Duration{},
 		archived: map[string]bool{}, attempts: map[string]map[string]bool{}, expected: map[string]int{},
 		observed: map[string]map[string]int64{}, rowOf: map[string]key{},
 	}
@@ -222,6 +223,7 @@ func (o *oracle) rowsMoved(op *operation, rows []*record) error {
 		o.rowOf[id] = r.key
 		if r.new.has("deadline") {
 			o.deadlines[attemptName(id, r.new.num("attempt"))] = time.UnixMilli(r.new.num("deadline")).UTC()
+			o.horizons[attemptName(id, r.new.num("attempt"))] = time.Duration(r.new.num("horizon")) * time.Millisecond
 		}
 		if o.attempts[id] == nil {
 			o.attempts[id] = map[string]bool{}
@@ -398,6 +400,13 @@ func (o *oracle) period(plan item, at time.Time) string {
 	return at.Format("2006-01")
 }
 
+// landsBy is until when an effect has to land for the promises to hold: the deadline of its attempt and the horizon that its row
+// had then, by the clock of its worker.
+func (o *oracle) landsBy(e *effect) time.Time {
+	name := attemptName(e.rowID, int64(e.attempt))
+	return o.deadlines[name].Add(o.horizons[name])
+}
+
 // checkFence is asked at the moment that a tool's Act begins.
 func (w *world) checkFence(op *operation, c writers.CallInfo) {
 	if op.proc.killed() || w.isParallel() {
@@ -424,7 +433,7 @@ func (w *world) effectLanded(s *service, e *effect) {
 		return
 	}
 	deadline := w.oracle.deadlines[attemptName(e.rowID, int64(e.attempt))]
-	e.deadline, e.tooLate = deadline, e.byClock.After(deadline.Add(horizon))
+	e.deadline, e.tooLate = deadline, e.byClock.After(w.oracle.landsBy(e))
 	w.count("effect", s.name)
 	list := w.out.byRef[e.ref]
 	if e.tooLate {

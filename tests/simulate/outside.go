@@ -110,9 +110,9 @@ func (w *world) perform(op *operation, s *service, c writers.CallInfo, a args, f
 func (w *world) lateness(f fault, op *operation, c writers.CallInfo) time.Duration {
 	left := max(c.Deadline.Sub(op.proc.now()), 0)
 	if f.kind == tooLateAct {
-		return left + horizon + f.wait
+		return left + op.horizon() + f.wait
 	}
-	return time.Duration(f.pick % uint64(left+horizon))
+	return time.Duration(f.pick % uint64(left+op.horizon()))
 }
 
 // land is the moment of an effect.

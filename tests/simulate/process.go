@@ -166,14 +166,14 @@ func (w *world) populate() {
 		w.procs[i] = w.spawn(i)
 	}
 	w.tenants = []*tenantPlan{
-		{id: "tiny", plan: writers.Plan{Tokens: 40, Period: writers.Daily}},
-		{id: "wide", plan: writers.Plan{Tokens: 900, Period: writers.Monthly, Shards: 4}},
-		{id: "shards", plan: writers.Plan{Tokens: 60, Period: writers.Daily, Shards: 3, Overdraft: 10}},
+		{id: "tiny", plan: writers.Plan{Tokens: 18, Period: writers.Daily}},
+		{id: "wide", plan: writers.Plan{Tokens: 90, Period: writers.Monthly, Shards: 4}},
+		{id: "shards", plan: writers.Plan{Tokens: 25, Period: writers.Daily, Shards: 3, Overdraft: 10}},
 		{id: "always", plan: writers.Plan{Tokens: 2000, Period: writers.Always, Shards: 2, Overdraft: 5}},
 		{id: "leaving", plan: writers.Plan{Tokens: 300, Period: writers.Daily}, erases: true},
 	}
 	r := w.rng("intents")
-	for n := range w.cfg.steps/8 + 10 {
+	for n := range w.cfg.steps/14 + 10 {
 		in := &intent{
 			n: n, tenant: w.tenants[r.IntN(len(w.tenants))], session: fmt.Sprintf("s%d", r.IntN(2)), id: fmt.Sprintf("k%d", n),
 			wide: r.IntN(4) == 0, service: &services[[]int{0, 0, 1, 2, 3, 3, 4}[r.IntN(7)]],
