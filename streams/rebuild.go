@@ -205,7 +205,7 @@ func (r *rebuild) page(ctx context.Context, items []schema.Item) error {
 	if len(evs) > 0 {
 		if out, err := r.cfg.Publisher.Publish(ctx, evs); err != nil || out < len(evs) {
 			if err == nil {
-				err = errors.New("the publisher sent less than all events and gave no reason")
+				err = errSilent
 			}
 			return fmt.Errorf("publish: %w", err)
 		}

@@ -128,7 +128,7 @@ func (rc *rowChange) finalized() *breach {
 	if broken := rc.only("recording an effect changes nothing else", allowed); broken != nil {
 		return broken
 	}
-	rc.applied(schema.SumDebits(was.Debits))
+	rc.applied(sumDebits(was.Debits))
 	if fenced && rc.changed.has(aSuspects) {
 		rc.suspected()
 	}
@@ -156,7 +156,7 @@ func (rc *rowChange) failed() *breach {
 	if broken := rc.only("the end of a reservation changes nothing else", allowed); broken != nil {
 		return broken
 	}
-	refund := refundOf(is.Debits)
+	refund := sumDebits(is.Debits)
 	switch is.Failure {
 	case schema.FailureReleased:
 		rc.emit(&events.ReservationReleased{Header: rc.header(), RefundedTokens: refund})
@@ -168,8 +168,9 @@ func (rc *rowChange) failed() *breach {
 	return nil
 }
 
-// refundOf adds up what is given back. A row that no writer of ours wrote may hold more than a number can.
-func refundOf(debits []schema.Debit) int64 {
+// sumDebits adds up, and stops at the largest number: the debits of a row that no writer of ours wrote may come to more, and
+// must not come round to what would be lawful.
+func sumDebits(debits []schema.Debit) int64 {
 	var sum int64
 	for _, d := range debits {
 		if d.Tokens > math.MaxInt64-sum {
@@ -318,7 +319,7 @@ func (rc *rowChange) compensated() *breach {
 	}
 	var refund int64
 	if rc.changed.has(aDebits) {
-		refund = refundOf(was.Debits)
+		refund = sumDebits(was.Debits)
 	}
 	rc.emit(&events.ToolEffectCompensated{Header: rc.header(), CompensatedBy: is.CompensatedBy, RefundedTokens: refund})
 	return nil

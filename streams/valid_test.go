@@ -54,9 +54,28 @@ func TestEventsOfForgedRowsFit(t *testing.T) {
 	for shard := range 1100 {
 		rich.Debits = append(rich.Debits, schema.Debit{Period: "2026-11", Shard: shard, Tokens: schema.MaxTokens})
 	}
-	evs, _, err = derived(t, changeOf(rich, next(rich, fail(schema.FailureReleased))))
+	released := next(rich, fail(schema.FailureReleased))
+	evs, _, err = derived(t, changeOf(rich, released))
 	if err != nil || len(evs) != 1 || evs[0].(*events.ReservationReleased).RefundedTokens != math.MaxInt64 {
 		t.Errorf("got %+v, %v", evs, err)
+	}
+	rb, err := RebuildItem(ImageOf(released.Item()), false)
+	eventcheck.All(t, rb.Events)
+	if err != nil || len(rb.Events) != 1 || rb.Events[0].(*events.ReservationReleased).RefundedTokens != math.MaxInt64 {
+		t.Errorf("rebuilt: got %+v, %v", rb, err)
+	}
+}
+
+// Promise: debits that come to 2^64 are not what a reservation of nothing debited.
+func TestDebitsDoNotComeRound(t *testing.T) {
+	forged := pendingRow()
+	forged.Reserved, forged.Debits = 0, nil
+	for shard := range 2048 {
+		forged.Debits = append(forged.Debits, schema.Debit{Period: "2026-11", Shard: shard, Tokens: schema.MaxTokens})
+	}
+	evs, _, err := derived(t, changeOf(nil, forged))
+	if got := typesOf(evs); err != nil || !slices.Equal(got, []string{"LedgerRowTampered"}) {
+		t.Errorf("got %v, %v", got, err)
 	}
 }
 
