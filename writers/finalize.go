@@ -33,7 +33,7 @@ func (r *Reservation) Finalize(ctx context.Context, result any, charged int64) (
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == ErrTooLarge {
 			e.Call = r.info()
-			e.Reason += "; the effect happened and the row is still pending; finalize again with a smaller result before " + clock(r.deadline())
+			e.Reason += "; the effect happened and the row is still pending; finalize again with a smaller result before " + clock(r.deadline(), l.now())
 		}
 		return Raw{}, err
 	}

@@ -43,7 +43,13 @@ func canonRule(err error) (field, rule string, ok bool) {
 	return field, strings.TrimPrefix(e.Error(), "canon: "+e.Field+": "), true
 }
 
-func clock(t time.Time) string { return t.UTC().Format("15:04:05Z") }
+// clock tells a moment by its time of day, and by its date too where that is needed to know which day's.
+func clock(t, now time.Time) string {
+	if t.Sub(now).Abs() < 12*time.Hour {
+		return t.UTC().Format("15:04:05Z")
+	}
+	return t.UTC().Format("2006-01-02T15:04:05Z")
+}
 
 // tokens writes a number with thousands separated.
 func tokens(n int64) string {
@@ -81,14 +87,14 @@ func (c *request) conflict(found *schema.Row) *Error {
 // inProgress says that an attempt is, or may still be, at work until settles.
 func (c *request) inProgress(found *schema.Row, settles, now time.Time) *Error {
 	e := &Error{Code: ErrInProgress, Op: c.op, Call: c.info(found), RetryAfter: retryIn(settles.Sub(now))}
-	what := "is running until " + clock(found.Deadline)
+	what := "is running until " + clock(found.Deadline, now)
 	switch {
 	case found.Held:
 		what = "is held for a person to decide"
 	case found.State == schema.StateFailed:
-		what = "was given back, but may still land until " + clock(settles)
+		what = "was given back, but may still land until " + clock(settles, now)
 	case now.After(found.Deadline):
-		what = "ended at " + clock(found.Deadline) + " unrecorded and may still land until " + clock(settles)
+		what = "ended at " + clock(found.Deadline, now) + " unrecorded and may still land until " + clock(settles, now)
 	}
 	e.Reason = fmt.Sprintf("attempt %d of %q %s; it was not started again; repeat the same call in %s or wait for its result",
 		found.Attempt, c.Key.id, what, e.RetryAfter)

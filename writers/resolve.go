@@ -106,7 +106,7 @@ func (s Session) resolve(ctx context.Context, op string, k Key, row *schema.Row,
 	case !now.After(settles):
 		return false, &Error{
 			Code: ErrInProgress, Op: op, Call: s.info(k, row), RetryAfter: settles.Sub(now) + time.Millisecond, Reason: fmt.Sprintf(
-				"attempt %d may still land until %s; before that its absence proves nothing; nothing was written", row.Attempt, clock(settles)),
+				"attempt %d may still land until %s; before that its absence proves nothing; nothing was written", row.Attempt, clock(settles, now)),
 		}
 	}
 	return s.resolveAbsent(ctx, op, row, r)

@@ -59,7 +59,7 @@ func (l *Ledger) storeResult(ctx context.Context, op string, tenant TenantID, ro
 	}
 	if l.cfg.Results == nil {
 		return stored{}, &Error{Code: ErrTooLarge, Op: op, Field: "result", Reason: fmt.Sprintf(
-			"the result is %s, the limit is %s and Config.Results is not set", size(len(text)), size(inlineMost))}
+			"the result is %d bytes long; the limit is %d where no store of large results is configured", len(text), inlineMost)}
 	}
 	sum := sha256.Sum256(text)
 	ref, err := l.cfg.Results.Put(ctx, tenant, rowID, sum, text)
