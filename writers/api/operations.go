@@ -65,12 +65,14 @@ func (o *operation) serve(s *server, r *http.Request, t writers.Tenant) (*reply,
 
 // do runs the operation; the same at every door that offers it.
 func (o *operation) do(ctx context.Context, s *server, t writers.Tenant, req *request, remaining bool) (*reply, error) {
+	whole, cancel := s.bounded(ctx) // the operation's time and the quota's together
+	defer cancel()
 	a, err := o.run(s, ctx, t.Session(req.Session), req)
 	if err != nil {
 		return nil, err
 	}
 	if remaining {
-		a.Remaining = s.remaining(ctx, t)
+		a.Remaining = s.remaining(whole, t)
 	}
 	return a.reply(), nil
 }
@@ -85,8 +87,6 @@ func includesRemaining(op string, u *url.URL) (bool, error) {
 // remaining reads the quota after an operation that went well. It is left out where it cannot be read: the operation is
 // not undone by that.
 func (s *server) remaining(ctx context.Context, t writers.Tenant) *int64 {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
 	q, err := t.Quota(ctx)
 	if err != nil {
 		return nil

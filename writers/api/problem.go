@@ -86,7 +86,9 @@ type problem struct {
 // problemOf says in HTTP's words what err says in Go's. Errors that are not the ledger's give errInternal.
 func problemOf(err error) problem {
 	if h, ok := errors.AsType[*httpError](err); ok {
-		return newProblem(h.status, h.code, h.detail, h.allow)
+		p := newProblem(h.status, h.code, h.detail, h.allow)
+		p.Title = http.StatusText(h.status) // of a path that is not there, not of a call
+		return p
 	}
 	code, ok := errors.AsType[writers.Code](err)
 	if !ok && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
@@ -110,11 +112,7 @@ func problemOf(err error) problem {
 }
 
 func newProblem(status int, code, detail, allow string) problem {
-	title := titles()[writers.Code(code)]
-	if title == "" {
-		title = http.StatusText(status)
-	}
-	return problem{Type: typePrefix + code, Title: title, Status: status, Detail: detail, Code: code, allow: allow}
+	return problem{Type: typePrefix + code, Title: titles()[writers.Code(code)], Status: status, Detail: detail, Code: code, allow: allow}
 }
 
 // describe copies what the refusal knows. A cause is told only where it is about the request itself: elsewhere it names

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -13,9 +14,9 @@ const (
 	defaultPage = 50
 	maxPage     = 200
 
-	// maxPageBytes ends a page early: a Lambda function cannot answer with more than 6 MB, one row more of up to 400 KB may
-	// follow, and a gateway's answer holds the page as a JSON string, which doubles quotes and backslashes.
-	maxPageBytes = 2 << 20
+	// maxPageBytes ends a page early: a Lambda function cannot answer with more than 6 MB, and a gateway's answer holds the page as
+	// a JSON string, which doubles quotes and backslashes. A call whose result alone is longer has a page of its own.
+	maxPageBytes = 5 << 19
 )
 
 // callDoc is a ledger row as the reads show it.
@@ -123,19 +124,27 @@ func (s *server) page(ctx context.Context, ses writers.Session, after string, li
 	size := 0
 	for row, err := range ses.CallsAfter(ctx, begin) {
 		if err != nil {
-			return nil, err
-		}
-		if int64(len(calls)) == limit || size >= maxPageBytes {
-			next = last
-			break
+			return nil, afterRefused(err)
 		}
 		doc, err := document(row)
 		if err != nil {
 			return nil, err
 		}
+		if n := len(calls); int64(n) == limit || n > 0 && size+len(doc) > maxPageBytes {
+			next = last
+			break
+		}
 		calls, last, size = append(calls, doc), row.Key.String(), size+len(doc)
 	}
 	return pageReply(calls, next)
+}
+
+// afterRefused names a bad key to begin after as the caller does.
+func afterRefused(err error) error {
+	if e, ok := errors.AsType[*writers.Error](err); ok && e.Code == writers.ErrInvalid && e.Field == "key" {
+		return invalid("list", "after", "is the key of no call: take it from the next of the page before")
+	}
+	return err
 }
 
 // pageReply joins the documents by hand, so that results keep their bytes.

@@ -199,7 +199,7 @@ func readBody(op string, r *http.Request, limit int64) ([]byte, error) {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return nil, tooLarge
 		}
-		return nil, invalid(op, "body", "did not arrive whole; nothing was done")
+		return nil, invalid(op, "body", "did not arrive whole")
 	}
 	return body, nil
 }

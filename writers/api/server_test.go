@@ -221,6 +221,11 @@ func TestRefusals(t *testing.T) {
 	} {
 		d.as("acme", "GET", path, "").want(t, 400, "invalid_request")
 	}
+	for _, after := range []string{"a%23b", "%00", "%ff", strings.Repeat("a", 256), "%20"} {
+		if g := d.as("acme", "GET", "/v1/sessions/s/calls?after="+after, "").want(t, 400, "invalid_request"); g.doc["field"] != "after" {
+			t.Errorf("%s: %s", after, g.raw)
+		}
+	}
 	if err := l.Tenant("acme").Suspend(t.Context(), true); err == nil {
 		d.post("commit", `{"session":"s","key":"k5","tool":"t","tokens":1}`).want(t, 403, "tenant_suspended")
 	}
@@ -284,7 +289,9 @@ func TestPlanEndpoint(t *testing.T) {
 func TestRouting(t *testing.T) {
 	c := newClock()
 	d := newDoor(t, newTestLedger(t, c), c)
-	d.as("acme", "GET", "/", "").want(t, 404, "not_found")
+	if g := d.as("acme", "GET", "/", "").want(t, 404, "not_found"); g.doc["title"] != "Not Found" {
+		t.Errorf("a path that is not there is %s", g.raw)
+	}
 	d.as("acme", "POST", "/v1/undo", "{}").want(t, 404, "not_found")
 	if g := d.as("acme", "POST", "/v1/quota", "").want(t, 405, "method_not_allowed"); g.header.Get("Allow") != "GET, HEAD" {
 		t.Fatal(g.header)
@@ -350,12 +357,25 @@ func TestRefusalsDoNotGrow(t *testing.T) {
 func TestPagesFitAFunction(t *testing.T) {
 	c := newClock()
 	l := newTestLedger(t, c)
-	d, calls := newDoor(t, l, c), 0
+	p := l.Plumbing()
+	client, ok := p.Client.(*dynamodb.Client)
+	if !ok {
+		t.Fatalf("the client is a %T", p.Client)
+	}
+	big, err := writers.New(client, writers.Config{Table: p.Tables.Ledger, Now: c.Now, Results: memory{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, calls := newDoor(t, big, c), 0
 	result := json.RawMessage(`"` + strings.Repeat(`\"`, 120<<10) + `"`)
 	for i := range 20 {
 		if _, err := l.Tenant("acme").Session("s").Commit(t.Context(), writers.Call{Key: writers.SessionKey(fmt.Sprintf("k%02d", i)), Tool: "t"}, result); err != nil {
 			t.Fatal(err)
 		}
+	}
+	large := json.RawMessage(`"` + strings.Repeat(`x`, 5<<20) + `"`) // as a function with a bucket may keep it
+	if _, err := big.Tenant("acme").Session("s").Commit(t.Context(), writers.Call{Key: writers.SessionKey("k10-large"), Tool: "t"}, large); err != nil {
+		t.Fatal(err)
 	}
 	for after, pages := "", 0; pages == 0 || after != ""; pages++ {
 		g := d.as("acme", "GET", "/v1/sessions/s/calls?"+map[bool]string{true: "after=" + after}[after != ""], "").want(t, 200, "")
@@ -367,8 +387,49 @@ func TestPagesFitAFunction(t *testing.T) {
 		calls += len(list)
 		after, _ = g.doc["next"].(string)
 	}
-	if calls != 20 {
+	if calls != 21 {
 		t.Fatalf("%d calls", calls)
+	}
+}
+
+// memory is a writers.ResultStore.
+type memory map[string][]byte
+
+func (m memory) Put(_ context.Context, _ writers.TenantID, rowID string, _ [32]byte, body []byte) (string, error) {
+	m[rowID] = bytes.Clone(body)
+	return rowID, nil
+}
+
+func (m memory) Get(_ context.Context, ref string) ([]byte, error) { return m[ref], nil }
+
+func (m memory) Delete(_ context.Context, ref string) error {
+	delete(m, ref)
+	return nil
+}
+
+// TestTheQuotaTakesNoTimeOfItsOwn: a request that asks for the remaining tokens too ends within the time of one request, and its
+// operation is done all the same.
+func TestTheQuotaTakesNoTimeOfItsOwn(t *testing.T) {
+	const most, took = 10 * time.Second, 50 * time.Millisecond
+	var asked []time.Duration
+	d := brokenDoor(t, func(ctx context.Context) error {
+		until, _ := ctx.Deadline()
+		asked = append(asked, time.Until(until))
+		return errors.New("no")
+	}, func(cfg *HandlerConfig) { cfg.Timeout = most })
+	s, ok := d.h.(*server)
+	if !ok {
+		t.Fatalf("the handler is a %T", d.h)
+	}
+	slow := &operation{name: "slow", run: func(*server, context.Context, writers.Session, *request) (*answer, error) {
+		time.Sleep(took)
+		return &answer{Outcome: "applied", Key: "k", State: "applied"}, nil
+	}}
+	if rep, err := slow.do(t.Context(), s, s.ledger.Tenant("acme"), &request{Session: "s"}, true); err != nil || rep.status != 200 {
+		t.Fatal(rep, err)
+	}
+	if len(asked) == 0 || asked[0] > most-took {
+		t.Errorf("the quota was asked for with %v to go", asked)
 	}
 }
 
