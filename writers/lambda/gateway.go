@@ -51,8 +51,11 @@ func (g gateway) handle(ctx context.Context, event json.RawMessage) (events.APIG
 	if e.RawQueryString != "" {
 		target += "?" + e.RawQueryString
 	}
-	r, err := http.NewRequestWithContext(context.WithValue(ctx, callerKey{}, g.callers.of(&e)), e.RequestContext.HTTP.Method, target, bytes.NewReader(body))
-	if err != nil {
+	r, err := http.NewRequestWithContext(context.WithValue(ctx, callerKey{}, g.callers.of(&e)), e.RequestContext.HTTP.Method, "/", bytes.NewReader(body))
+	if err == nil { // read as a server does: a path that begins with two slashes names no other host
+		r.URL, err = url.ParseRequestURI(target)
+	}
+	if err != nil || !strings.HasPrefix(target, "/") {
 		return problem(http.StatusBadRequest, writers.ErrInvalid, "the request line cannot be read"), nil //nolint:nilerr // the refusal is the answer
 	}
 	for name, value := range e.Headers {
@@ -129,7 +132,24 @@ func (a *answer) event() events.APIGatewayV2HTTPResponse {
 	for name, values := range a.header {
 		headers[name] = strings.Join(values, ",")
 	}
-	return events.APIGatewayV2HTTPResponse{StatusCode: a.status, Headers: headers, Body: a.body.String()}
+	out := events.APIGatewayV2HTTPResponse{StatusCode: a.status, Headers: headers, Body: a.body.String()}
+	// Lambda takes 6 MB of JSON, in which each quote of the body is two bytes. The gateway gives the caller the same either way.
+	if n := base64.StdEncoding.EncodedLen(a.body.Len()); a.body.Len() > plainBody && n < quoted(a.body.Bytes()) {
+		out.Body, out.IsBase64Encoded = base64.StdEncoding.EncodeToString(a.body.Bytes()), true
+	}
+	return out
+}
+
+// plainBody is the longest body, in bytes, that is always handed to the gateway as text: whatever its JSON string makes of it fits.
+const plainBody = 1 << 20
+
+// quoted is about how long a JSON text is as a JSON string, in bytes.
+func quoted(text []byte) int {
+	n := len(text)
+	for _, c := range []byte{'"', '\\', '\n', '\r', '\t'} {
+		n += bytes.Count(text, []byte{c})
+	}
+	return n
 }
 
 func problem(status int, code writers.Code, detail string) events.APIGatewayV2HTTPResponse {

@@ -225,6 +225,45 @@ func doorOf(t *testing.T, env map[string]string) served {
 	return handle
 }
 
+// A path that names an authority or a scheme is a path that is not there, as it is at a server, and never another path.
+func TestGatewayTakesNoHostFromAPath(t *testing.T) {
+	d := doorOf(t, map[string]string{"DOOR": "admin", "ADMIN_ROLES": `["123456789012/ops"]`})
+	for path, status := range map[string]int{
+		"//evil.example/v1/tenants/acme/plan": 404, "//healthz/healthz": 404, "http://evil.example/healthz": 400, "healthz": 400, "*": 400, "///healthz": 404,
+	} {
+		for _, domain := range []string{"", "x.lambda-url.eu-central-1.on.aws"} {
+			got, err := d(t.Context(), sent{path: path, domain: domain, authorizer: `null`}.event(t))
+			if err != nil || got.StatusCode != status {
+				t.Errorf("%q: %d %q %v", path, got.StatusCode, got.Body, err)
+			}
+		}
+	}
+}
+
+// A body that would not fit Lambda's 6 MB as a JSON string goes to the gateway in base64, and a small one as it is.
+func TestGatewayKeepsAnswersSmall(t *testing.T) {
+	for name, c := range map[string]struct {
+		body    string
+		encoded bool
+	}{
+		"small":                {`{"a":"\""}`, false},
+		"large, of quotes":     {`["` + strings.Repeat(`\"`, 2<<20) + `"]`, true},
+		"large, of plain text": {`["` + strings.Repeat("x", 5<<20) + `"]`, false},
+	} {
+		g := gateway{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.body) }), callers{}}
+		got, err := g.handle(t.Context(), event("", false, `{"tenant":"acme"}`))
+		text, marshalErr := json.Marshal(got)
+		if err != nil || marshalErr != nil || got.IsBase64Encoded != c.encoded || len(text) > 6<<20-1<<10 {
+			t.Errorf("%s: encoded %t, %d bytes, %v %v", name, got.IsBase64Encoded, len(text), err, marshalErr)
+		}
+		if body := []byte(got.Body); c.encoded {
+			if body, err = base64.StdEncoding.DecodeString(got.Body); err != nil || string(body) != c.body {
+				t.Errorf("%s: another body, %v", name, err)
+			}
+		}
+	}
+}
+
 // HC74: whatever the gateway makes of a body (base64 for most content types, nothing for none) is read or refused with 400,
 // and no refusal reaches the table.
 func TestHC74Bodies(t *testing.T) {

@@ -28,6 +28,12 @@ func ledgerDoor(t *testing.T, g *rig.Rig, env map[string]string) served {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serve(t, h)
+}
+
+// serve is what main passes to lambda.Start; of the direct door, which answers no HTTP, the answer is the body.
+func serve(t *testing.T, h any) served {
+	t.Helper()
 	switch handle := h.(type) {
 	case func(context.Context, json.RawMessage) (events.APIGatewayV2HTTPResponse, error):
 		return handle
