@@ -137,6 +137,10 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 			return err
 		}
 	}
+	if op.kind.name == "sleeper" && op.rng.IntN(3) == 0 {
+		op.doze(ctx) // and never acts
+		return hold.Release(recording(ctx), "gave up")
+	}
 	left := hold.Deadline.Sub(op.proc.now()) * 4 / 5
 	if left <= 0 || ctx.Err() != nil {
 		return hold.Release(recording(ctx), "no time left")
@@ -151,13 +155,21 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 		return err // nobody knows: the row stays pending
 	}
 	if op.kind.name == "sleeper" {
-		sleep(ctx, op.limit/5+time.Duration(op.rng.Int64N(int64(op.limit*3/5))))
+		op.doze(ctx)
+		if op.rng.IntN(4) == 0 {
+			_ = hold.Extend(recording(ctx), lease) // long too late, which it may be told
+		}
 	} else if op.rng.IntN(3) == 0 {
 		return op.handOver(ctx, hold.Token(), r)
 	}
 	raw, err := hold.Finalize(recording(ctx), r, chargeOf(op.args()))
 	op.got(raw.Outcome, raw.JSON, raw.RowID)
 	return err
+}
+
+// doze pauses, mostly past every deadline.
+func (op *operation) doze(ctx context.Context) {
+	sleep(ctx, op.limit/5+time.Duration(op.rng.Int64N(int64(op.limit*3/5))))
 }
 
 // handOver lets another process finalize, after a while that may be longer than the lease.

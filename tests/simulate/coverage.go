@@ -69,17 +69,48 @@ func (t *total) table() string {
 			cells++
 			if n == 0 {
 				missing++
+			}
+			if n == 0 && expectedHits(l.operation, kind, lines[l]) >= surely {
 				_, _ = fmt.Fprintf(&empty, "  %s, %s: %s (%d requests)\n", l.operation, l.state, kind, lines[l])
 			}
 			_, _ = fmt.Fprintf(&b, " %s %d,", kind, n)
 		}
 		_, _ = fmt.Fprintln(&b)
 	}
-	return fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n\n%s\nempty:\n%s", t.runs, len(order), cells, missing, &b, &empty)
+	return fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n\n%s\nempty, although that many requests should have met it:\n%s", t.runs, len(order), cells, missing, &b, &empty)
+}
+
+// surely is how often a fault must be expected in a cell for its absence to mean something: e^-5 is below one in a hundred.
+const surely = 5
+
+// expectedHits is how often requests of a line should have met a fault, by its weight, where a fifth of all meet one.
+func expectedHits(purpose, kind string, requests int) float64 {
+	weight, sum := 0, 0
+	for _, f := range faultsFor(targetOf(purpose)) {
+		sum += f.weight
+		if f.kind == kind && !f.chaos {
+			weight += f.weight
+		}
+	}
+	if sum == 0 || kind == pass {
+		return 0
+	}
+	return float64(requests) / 5 * float64(weight) / float64(sum)
 }
 
 // faultsOf are the faults that requests of one purpose can meet.
 func faultsOf(purpose string) []string {
+	kinds := []string{pass}
+	for _, f := range faultsFor(targetOf(purpose)) {
+		if !slices.Contains(kinds, f.kind) {
+			kinds = append(kinds, f.kind)
+		}
+	}
+	return kinds
+}
+
+// targetOf is the operation of the service that requests of one purpose are.
+func targetOf(purpose string) string {
 	target := purpose
 	switch purpose {
 	case "read row", "read plan", "read session", "GetItem lease":
@@ -93,11 +124,5 @@ func faultsOf(purpose string) []string {
 	default:
 		target = "TransactWriteItems"
 	}
-	kinds := []string{pass}
-	for _, f := range faultsFor(target) {
-		if !slices.Contains(kinds, f.kind) {
-			kinds = append(kinds, f.kind)
-		}
-	}
-	return kinds
+	return target
 }

@@ -29,6 +29,7 @@ type flags struct {
 	coverage        string
 	perStore        int
 	history         int
+	parallel        int
 	profileSelected profile
 }
 
@@ -45,6 +46,7 @@ func parse(arguments []string) (*flags, error) {
 	set.BoolVar(&f.minimise, "minimise", true, "shorten the history of a violation")
 	set.StringVar(&f.coverage, "coverage", "", "write the table of faults, operations and states to this file")
 	set.IntVar(&f.perStore, "per-store", 8, "runs that share one store process, which slows down as its streams grow")
+	set.IntVar(&f.parallel, "parallel", 0, "run this many operations truly at once instead, in real time (go run -race)")
 	set.IntVar(&f.history, "history", 40, "steps of a violation's history to print")
 	if err := set.Parse(arguments); err != nil {
 		return nil, err
@@ -97,7 +99,11 @@ func (f *flags) run(t *testing.T) int {
 		if f.verbose {
 			cfg.verbose = os.Stderr
 		}
-		out, err := s.simulate(t, cfg)
+		run := s.simulate
+		if f.parallel > 0 {
+			run = s.parallel(f.parallel)
+		}
+		out, err := run(t, cfg)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "simulate: seed %d: %v\n", seed, err)
 			return 2
@@ -106,7 +112,7 @@ func (f *flags) run(t *testing.T) int {
 		f.print(out)
 		if out.Violation != nil {
 			violations++
-			if f.minimise {
+			if f.minimise && f.parallel == 0 {
 				f.printMinimised(s.minimise(t, cfg, out))
 			}
 			if f.untilViolation {
@@ -176,23 +182,40 @@ func (s *session) close() {
 	}
 }
 
-// simulate runs one seed. It takes the runtime's own choices away: one processor, and garbage collection between steps only.
-func (s *session) simulate(t *testing.T, cfg config) (run, error) {
+// parallel runs operations truly at once.
+func (s *session) parallel(ops int) func(*testing.T, config) (run, error) {
+	return func(t *testing.T, cfg config) (run, error) {
+		if err := s.open(t.Context()); err != nil {
+			return run{}, err
+		}
+		return simulateParallel(t.Context(), s.b, cfg, ops, 8)
+	}
+}
+
+// open sees to it that there is a store that is not too old.
+func (s *session) open(ctx context.Context) error {
 	if s.used >= s.perStore {
 		s.close()
 		s.used = 0
 	}
-	if s.b == nil {
-		dir, err := os.MkdirTemp("", "simulate") //nolint:usetesting // it outlives the run: several share a store
-		if err != nil {
-			return run{}, err
-		}
-		s.dir = dir
-		if s.b, err = startBackend(context.Background(), filepath.Join(dir, "store.db")); err != nil {
-			return run{}, err
-		}
-	}
 	s.used++
+	if s.b != nil {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "simulate")
+	if err != nil {
+		return err
+	}
+	s.dir = dir
+	s.b, err = startBackend(ctx, filepath.Join(dir, "store.db"))
+	return err
+}
+
+// simulate runs one seed. It takes the runtime's own choices away: one processor, and garbage collection between steps only.
+func (s *session) simulate(t *testing.T, cfg config) (run, error) {
+	if err := s.open(t.Context()); err != nil {
+		return run{}, err
+	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer runtime.GC()
