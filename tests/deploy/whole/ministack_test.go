@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -29,10 +30,11 @@ const (
 
 // cloud is a running local AWS.
 type cloud struct {
-	url  string
-	cmd  *exec.Cmd
-	log  *output
-	done chan struct{}
+	url   string
+	cmd   *exec.Cmd // a shell that leads the group of the local AWS and its functions
+	input io.Closer
+	log   *output
+	done  chan struct{}
 }
 
 // python is the interpreter of one of the tools' environments.
@@ -48,6 +50,10 @@ func python(t *testing.T, environment string) string {
 	return path
 }
 
+// watch runs a program until its own input ends, which it does with the process that holds the other end: also after a time-out
+// of the tests, which run no clean-up then. What the program has started is in the same group and goes with it.
+const watch = `"$@" & pid=$!; cat >/dev/null; kill "$pid"; wait "$pid"; kill -KILL 0`
+
 // startCloud starts an empty local AWS that evaluates IAM policies. It and what it started end with the test.
 func startCloud(t *testing.T, env ...string) *cloud {
 	t.Helper()
@@ -55,7 +61,7 @@ func startCloud(t *testing.T, env ...string) *cloud {
 	port := freePort(t)
 	dir := t.TempDir()
 	c := &cloud{url: "http://127.0.0.1:" + strconv.Itoa(port), log: &output{}, done: make(chan struct{})}
-	c.cmd = exec.Command(interpreter, "-m", "ministack")
+	c.cmd = exec.Command("sh", "-c", watch, "sh", interpreter, "-m", "ministack")
 	c.cmd.Dir = dir
 	c.cmd.Env = []string{
 		"PATH=/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + dir, "STATE_DIR=" + dir, "BIND_HOST=127.0.0.1", "MINISTACK_HOST=127.0.0.1",
@@ -66,9 +72,14 @@ func startCloud(t *testing.T, env ...string) *cloud {
 	c.cmd.Env = append(c.cmd.Env, env...)
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its functions are its children: they end with the group
+	input, err := c.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	c.input = input
 	go func() { // ends with the process, which the clean-up ends
 		_ = c.cmd.Wait()
 		close(c.done)
@@ -95,10 +106,10 @@ func startCloud(t *testing.T, env ...string) *cloud {
 }
 
 func (c *cloud) stop(t *testing.T) {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	_ = c.input.Close()
 	select {
 	case <-c.done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(10 * time.Second):
 	}
 	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // the group that this test made
 	<-c.done

@@ -241,7 +241,7 @@ func (d *deployment) kill(t *testing.T, function string) {
 		}
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		fields := strings.Fields(rest)
-		if len(fields) < 2 || fields[1] != strconv.Itoa(d.cmd.Process.Pid) { // no child of the local AWS of this test
+		if len(fields) < 3 || fields[2] != strconv.Itoa(d.cmd.Process.Pid) { // not of the group of this test's local AWS
 			continue
 		}
 		env, err := os.ReadFile(filepath.Join(filepath.Dir(name), "environ"))
