@@ -141,6 +141,30 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+// TestReadingThatFailsMayBeRepeated: a tool that changes nothing never makes a model believe that something may have happened.
+func TestReadingThatFailsMayBeRepeated(t *testing.T) {
+	tools, err := NewToolset(&writers.Tool[prArgs, int]{Name: "look", ReadOnly: true, Act: func(_ context.Context, a writers.Attempt[prArgs]) (int, error) {
+		switch a.Args.Branch {
+		case "boom":
+			panic("s3cr3t")
+		case "none":
+			return 0, writers.NotApplied(errors.New("no such branch"))
+		}
+		return 0, errors.New("dial 10.0.0.1: s3cr3t")
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTestLedger(t, newClock()).Tenant("acme").Session("s")
+	for branch, says := range map[string]string{"boom": "may call it again", "down": "may call it again", "none": "no such branch"} {
+		use := ToolUse{ID: "u", Name: "look", Input: json.RawMessage(`{"branch":"` + branch + `"}`)}
+		got := tools.Answer(t.Context(), s, []ToolUse{use})[0]
+		if !got.IsError || !strings.Contains(got.Content, says) || strings.Contains(got.Content, "must not be repeated") || strings.Contains(got.Content, "s3cr3t") {
+			t.Errorf("%s: %+v", branch, got)
+		}
+	}
+}
+
 // TestAdviceSaysWhatToDo: for every refusal a model hears whether to call again.
 func TestAdviceSaysWhatToDo(t *testing.T) {
 	for code := range statuses() {

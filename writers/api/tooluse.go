@@ -75,16 +75,18 @@ func (t *Toolset) Answer(ctx context.Context, s writers.Session, uses []ToolUse,
 
 // answer runs one block.
 func (t *Toolset) answer(ctx context.Context, s writers.Session, u ToolUse, o AnswerOptions) (res ToolResult) {
+	reads := false
 	defer func() {
 		if v := recover(); v != nil { // a panic of the host's tool: what it did is not known, and its value may quote arguments
 			err := &writers.Error{Code: writers.ErrOutcomeUnknown, Op: "do", Reason: fmt.Sprintf("the tool panicked with a %T", v)}
-			res = refused(u, err)
+			res = failed(u, err, reads)
 		}
 	}()
 	tool, err := t.check(u)
 	if err != nil {
 		return refused(u, err)
 	}
+	reads = tool.Spec().ReadOnly
 	// In canonical form, since 1.0 is an integer to a model and to the schema, and not to a Go decoder.
 	input, err := canonical(u.Input)
 	if err != nil {
@@ -92,7 +94,7 @@ func (t *Toolset) answer(ctx context.Context, s writers.Session, u ToolUse, o An
 	}
 	raw, err := tool.DoJSON(ctx, s, o.Key(u), input, func(c *writers.Call) { c.Wait = o.Wait })
 	if err != nil && raw.Outcome == "" {
-		return refused(u, err)
+		return failed(u, err, reads)
 	}
 	// Beside ErrSessionMoved the effect is recorded: to the model the call went well.
 	return ToolResult{Type: "tool_result", ToolUseID: u.ID, Content: string(orNull(raw.JSON)), Outcome: raw.Outcome, Err: err}
@@ -136,6 +138,15 @@ func (e entry) checkInput(u ToolUse) string {
 
 func refused(u ToolUse, err error) ToolResult {
 	return ToolResult{Type: "tool_result", ToolUseID: u.ID, Content: advice(err), IsError: true, Err: err}
+}
+
+// failed is refused for a tool that was called. One that only reads has changed nothing, whatever became of it.
+func failed(u ToolUse, err error, reads bool) ToolResult {
+	res := refused(u, err)
+	if code, ok := errors.AsType[writers.Code](err); reads && (!ok || code == writers.ErrOutcomeUnknown || code == writers.ErrUnavailable) {
+		res.Content = "It could not be read now. Nothing was changed. You may call it again; if that does not help, tell the user."
+	}
+	return res
 }
 
 // advice tells a model what happened and what to do next.
