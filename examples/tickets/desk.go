@@ -56,6 +56,9 @@ func (d *desk) open(ctx context.Context, tenant, effectKey, title string, by cal
 
 // find looks for a tenant's ticket. Errors: errNoTicket.
 func (d *desk) find(ctx context.Context, tenant, id string) (Ticket, call, error) {
+	if id == "" || len(id) > maxTicketID { // DynamoDB would not look for it, and what a model makes up is no fault of the desk's
+		return Ticket{}, call{}, errNoTicket
+	}
 	out, err := d.db.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: &d.table, Key: map[string]types.AttributeValue{"id": str(id)}, ConsistentRead: new(true),
 	})
@@ -84,6 +87,9 @@ func (d *desk) cancel(ctx context.Context, tenant, id string) (Ticket, error) {
 	}
 	return Ticket{id, text(out.Attributes, "title"), statusCancelled}, nil
 }
+
+// maxTicketID is longer than any id of a ticket, in bytes.
+const maxTicketID = 64
 
 func ticketID(effectKey string) string { return "T-" + effectKey }
 

@@ -14,6 +14,7 @@ import (
 	"log"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -36,10 +37,17 @@ func start(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		return err
 	}
+	c := writers.Config{Table: cmp.Or(getenv("LEDGER_TABLE"), "toolledger"), Control: getenv("LEDGER_CONTROL_TABLE")}
+	// Those of the sweeper: with another skew it would give back what this program still believes to hold.
+	for name, into := range map[string]*time.Duration{"LEDGER_KEEP": &c.Keep, "LEDGER_SKEW": &c.Skew} {
+		if text := getenv(name); text != "" {
+			if *into, err = time.ParseDuration(text); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
 	db := dynamodb.NewFromConfig(cfg)
-	ledger, err := writers.New(db, writers.Config{
-		Table: cmp.Or(getenv("LEDGER_TABLE"), "toolledger"), Control: getenv("LEDGER_CONTROL_TABLE"),
-	})
+	ledger, err := writers.New(db, c)
 	if err != nil {
 		return err
 	}

@@ -83,8 +83,13 @@ func TestTickets(t *testing.T) {
 	if p := w.ask(200, event("x", "GET", "/tickets/{ticketId}", param("ticketId", id))); p["status"] != "cancelled" {
 		t.Fatal(p)
 	}
-	if p := w.ask(409, cancel("conv", "r9", "T-none")); p["code"] != "not_applied" {
-		t.Fatal(p)
+	for _, none := range []string{"T-none", "", strings.Repeat("T", 3000), "a#b"} { // whatever a model makes up is no ticket
+		if p := w.ask(409, cancel("conv", "r9", none)); p["code"] != "not_applied" {
+			t.Fatal(p)
+		}
+		if p := w.ask(409, event("x", "GET", "/tickets/{ticketId}", param("ticketId", none))); p["code"] != "not_applied" {
+			t.Fatal(p)
+		}
 	}
 	s := w.Ledger.Tenant("acme").Session("conv")
 	opened, err := s.Get(t.Context(), writers.SessionKey("r1"))

@@ -177,6 +177,10 @@ func sharedSettings(v *view, bad report) {
 		switch f.door {
 		case "http", "direct", "admin":
 			wants = []string{"DOOR", "LEDGER_TABLE", "LEDGER_CONTROL_TABLE", "LEDGER_KEEP", "LEDGER_SKEW"}
+		case "example":
+			if f.env["LEDGER_TABLE"] != nil { // its tools write through a ledger of their own
+				wants = []string{"DOOR", "LEDGER_TABLE", "LEDGER_CONTROL_TABLE", "LEDGER_KEEP", "LEDGER_SKEW"}
+			}
 		case "stream":
 			wants = []string{"EVENT_BUS", "FAILURE_BUCKET", "METRICS_NAMESPACE"}
 		case "sweeper":
