@@ -66,10 +66,17 @@ func (s *metricsServer) sum(name string) (sum float64) {
 // Wherever PutMetricData fails, no record fails with it, so that no event comes again; no metric is counted twice, and what
 // may be missing is counted as such. In a batch of 1,000 records, each with a minute of its own, the request that holds the
 // metrics of the record at each position of the first, a middle and the last ten fails once.
-func TestPutMetricDataPartialFailure(t *testing.T) { metricsPartialFailure(t, false) }
+func TestPutMetricDataPartialFailure(t *testing.T) {
+	t.Parallel()
+	metricsPartialFailure(t, false)
+}
 
 // Promise: the same with each way to fail at every position, also where the request fails as one.
-func TestSoakPutMetricDataPartialFailure(t *testing.T) { soak(t); metricsPartialFailure(t, true) }
+func TestSoakPutMetricDataPartialFailure(t *testing.T) {
+	soak(t)
+	t.Parallel()
+	metricsPartialFailure(t, true)
+}
 
 func metricsPartialFailure(t *testing.T, full bool) {
 	changes := history(1000)

@@ -98,10 +98,17 @@ func deliverRecords(t testing.TB, c *Consumer, changes []Change, records []strin
 
 // HC46: wherever publishing fails, what is delivered again carries the same ids and no metric is counted twice: the
 // totals equal the set of events. Every position in the first, a middle and the last ten of a batch of 1,000 fails once.
-func TestHC46PartialFailure(t *testing.T) { partialFailure(t, false) }
+func TestHC46PartialFailure(t *testing.T) {
+	t.Parallel()
+	partialFailure(t, false)
+}
 
 // Promise: the same with each way to fail at every position, also where the ten of a request fail as one.
-func TestSoakHC46PartialFailure(t *testing.T) { soak(t); partialFailure(t, true) }
+func TestSoakHC46PartialFailure(t *testing.T) {
+	soak(t)
+	t.Parallel()
+	partialFailure(t, true)
+}
 
 func partialFailure(t *testing.T, full bool) {
 	changes := history(1000, func(r *schema.Row) { // what a row need not have only takes time here
