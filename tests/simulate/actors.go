@@ -40,6 +40,12 @@ var kinds = []*opKind{
 	{name: "deliver", slot: "consumer", weight: 10, run: runDeliver},
 	{name: "poll", slot: "poller", weight: 3, run: runPoll},
 	{name: "expire", slot: "operator", weight: 1, immortal: true, run: runExpire},
+	{name: "hasty person", slot: "operator", weight: 4, prepare: prepareCall, run: runHastyPerson},
+	{name: "hibernate", slot: "worker", weight: 1, immortal: true, prepare: prepareHibernate, run: runHibernate},
+	{name: "rival poll", slot: "poller", weight: 2, run: runRivalPoll},
+	{name: "impostor", slot: "worker", weight: 3, prepare: prepareImpostor, run: runDo},
+	{name: "undo", slot: "worker", weight: 4, prepare: prepareUndo, run: runDo},
+	{name: "grant again", slot: "operator", weight: 2, prepare: prepareTenant, run: runGrantAgain},
 }
 
 // window is how many actions are going on at a time.

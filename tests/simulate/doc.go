@@ -23,13 +23,13 @@
 // # The world
 //
 // process.go has the processes, each with a clock of its own: workers that use the library, HTTP and direct doors, sweepers,
-// operators, a stream function, a poller. actors.go has what they do. outside.go has the outside system, with and
+// operators, a stream function, a poller. actors.go and rivals.go have what they do. outside.go has the outside system, with and
 // without idempotency keys, with and without a way to ask it. feed.go and shards.go deliver the tables' streams as Lambda does,
 // and as shards that split and close. A process that is killed makes no further request; another one takes its place.
 //
 // # The oracle
 //
-// oracle.go, transitions.go and drain.go hold the promises against the raw items, as the store's own stream tells of
+// oracle.go, promises.go, transitions.go and drain.go hold the promises against the raw items, as the store's own stream tells of
 // them, and against the outside system's log. They use no code of the ledger. What PROTOCOL §4 says cannot be held (an
 // effect that lands beyond its horizon, a key used again after its retention) and what follows from a lie is counted under
 // "beyond promise"; everything else that goes wrong is a violation.

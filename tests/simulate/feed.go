@@ -93,6 +93,7 @@ func (f *feed) add(r *record, evs []string) {
 type bus struct {
 	w   *world
 	got map[string]map[string]string // by type|entity|version: the ids it came with, and its detail
+	ids map[string]string            // by id: the event that came with it
 }
 
 func newBus(w *world) *bus { return &bus{w: w, got: map[string]map[string]string{}} }
@@ -155,6 +156,7 @@ func (b *bus) accept(kind, detail string) {
 		_ = b.w.broken(invEvents, "%s was published twice with different details: %s and %s", name, before, detail)
 	}
 	b.got[name][head.ID] = detail
+	b.acceptedID(head.ID, name)
 	b.w.count("event", kind)
 	if b == b.w.feed.poller {
 		b.w.feed.parentsFirst(name)

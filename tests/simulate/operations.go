@@ -37,6 +37,7 @@ type operation struct {
 	results  []returned
 	wrote    []*record
 	lost     bool // its process died
+	still    bool // nothing new begins while it waits for days to pass
 }
 
 // returned is a result that the caller was given.

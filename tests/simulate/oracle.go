@@ -126,6 +126,7 @@ func (o *oracle) wrote(op *operation, all []*record) error {
 		func() error { return o.quotaMoved(op, rows, quotas, plans, grants) },
 		func() error { return o.plansMoved(plans, quotas) },
 		func() error { return o.balance(touched) },
+		func() error { return o.wroteMore(all) },
 	} {
 		if err := check(); err != nil {
 			return err
@@ -477,6 +478,9 @@ func (o *oracle) ended(op *operation, code string) error {
 		if err := o.told(op, got); err != nil {
 			return err
 		}
+	}
+	if err := o.endedMore(op, code); err != nil {
+		return err
 	}
 	if op.intent == nil || !slices.Contains(nothingWritten, writers.Code(code)) {
 		return nil

@@ -20,7 +20,7 @@ import (
 // The periods of the world. The ledger's clocks are at most skew apart.
 const (
 	lease   = 30 * time.Second
-	horizon = 20 * time.Second
+	horizon = 45 * time.Second
 	skew    = 20 * time.Second
 	actTime = 2 * time.Minute
 )
@@ -256,7 +256,7 @@ func (w *world) sweepEachMinute() {
 
 // daysPass tells whether somebody waits for days to pass: nothing new begins until they have.
 func (w *world) daysPass() bool {
-	return slices.ContainsFunc(w.alive, func(op *operation) bool { return op.kind.name == "expire" })
+	return slices.ContainsFunc(w.alive, func(op *operation) bool { return op.kind.name == "expire" || op.still })
 }
 
 // choose picks a request by a priority that is its own, so that leaving out others does not change it.
