@@ -216,8 +216,8 @@ func bedrockState(err error) string {
 	code, _ := errors.AsType[writers.Code](err)
 	switch code {
 	case writers.ErrInvalid:
-		if e, ok := errors.AsType[*writers.Error](err); ok && (e.Field == keyField || e.Field == toolField) {
-			return BedrockFailure // neither user nor model can give the application's key, or a tool that is not there
+		if e, ok := errors.AsType[*writers.Error](err); ok && (e.Field == keyField || e.Field == toolField || callers(e)) {
+			return BedrockFailure // neither user nor model can give the application's key, tenant or session, or a tool that is not there
 		}
 		return BedrockReprompt
 	case writers.ErrInProgress, writers.ErrNotApplied, writers.ErrKeyConflict, writers.ErrNotCompensable, writers.ErrWriteRefused,

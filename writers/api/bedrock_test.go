@@ -230,7 +230,8 @@ func TestHC73BedrockRefusals(t *testing.T) {
 		{"refused outside", "[" + count + "," + key("d") + "," + param("note", "string", "gone") + "]", tenant("acme"), "not_applied", BedrockReprompt},
 		{"unknown", "[" + count + "," + key("e") + "," + param("note", "string", "slow") + "]", tenant("acme"), "outcome_unknown", BedrockFailure},
 		{"panic", "[" + count + "," + key("f") + "," + param("note", "string", "boom") + "]", tenant("acme"), "outcome_unknown", BedrockFailure},
-		{"a forged tenant", "[" + count + "," + key("a") + "]", tenant("acme#SESSION#x"), "invalid_request", BedrockReprompt},
+		{"a forged tenant", "[" + count + "," + key("a") + "]", tenant("acme#SESSION#x"), "invalid_request", BedrockFailure},
+		{"a tenant too long", "[" + count + "," + key("a") + "]", tenant(strings.Repeat("a", 129)), "invalid_request", BedrockFailure},
 	} {
 		raw, err := f(t.Context(), json.RawMessage(function1(tc.params, tc.attributes)))
 		if err != nil {

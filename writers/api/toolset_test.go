@@ -175,6 +175,11 @@ func TestAdviceSaysWhatToDo(t *testing.T) {
 			t.Errorf("%s: %q", code, text)
 		}
 	}
+	for _, field := range []string{"tenant", "session"} { // which no model fills in
+		if text := advice(&writers.Error{Code: writers.ErrInvalid, Field: field}); strings.Contains(text, "Correct") || !strings.Contains(text, "do not call again") {
+			t.Errorf("%s: %q", field, text)
+		}
+	}
 	if text := advice(context.Canceled); !strings.Contains(text, "must not be repeated") {
 		t.Error(text)
 	}

@@ -158,6 +158,9 @@ func advice(err error) string {
 	}
 	switch code {
 	case writers.ErrInvalid:
+		if callers(e) {
+			return "Not accepted: " + because(e) + ". Nothing was done. It is no argument of yours: do not call again; tell the user."
+		}
 		return "Not accepted: " + because(e) + ". Nothing was done. Correct and call again."
 	case writers.ErrInProgress:
 		return "Started earlier and still running; it was not started again. Do not call it again or try another way. " +
@@ -186,6 +189,9 @@ func advice(err error) string {
 		return "It is not known whether this happened. It must not be repeated. Tell the user it needs checking."
 	}
 }
+
+// callers tells whether a refusal is about what the application, and no model, says of a call.
+func callers(e *writers.Error) bool { return e.Field == "tenant" || e.Field == "session" }
 
 // because is what a refusal says of its reason.
 func because(e *writers.Error) string {
