@@ -166,7 +166,7 @@ func (w *world) populate() {
 		w.procs[i] = w.spawn(i)
 	}
 	w.tenants = []*tenantPlan{
-		{id: "tiny", plan: writers.Plan{Tokens: 18, Period: writers.Daily}},
+		{id: "tiny", plan: writers.Plan{Tokens: 9, Period: writers.Daily}},
 		{id: "wide", plan: writers.Plan{Tokens: 90, Period: writers.Monthly, Shards: 4}},
 		{id: "shards", plan: writers.Plan{Tokens: 25, Period: writers.Daily, Shards: 3, Overdraft: 10}},
 		{id: "always", plan: writers.Plan{Tokens: 2000, Period: writers.Always, Shards: 2, Overdraft: 5}},

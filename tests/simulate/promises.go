@@ -11,6 +11,7 @@ import (
 // Promises beside those of oracle.go, each of which a planted fault showed to be missing (tests/simulate/mutants).
 const (
 	invKept       = "kept for its time"
+	invHorizon    = "absent counts only after the effect horizon"
 	invOwnWrite   = "a call recognises its own write"
 	invSuperseded = "an effect is recorded, or its attempt suspected, before its worker is sent away"
 	invCursor     = "a session's cursor moves from where the call expects it"
@@ -44,10 +45,29 @@ func (o *oracle) rowHeld(r *record) error {
 	if r.old != nil && r.old.str("rowId") == r.new.str("rowId") && r.old.str("lookup") != r.new.str("lookup") {
 		return o.w.broken(invOneIntent, "%s was about %s and is about %s", r.key.sk, r.old.str("lookup"), r.new.str("lookup"))
 	}
-	if err := o.keptLong(r); err != nil {
-		return err
+	for _, check := range []func(*record) error{o.keptLong, o.paidByToday, o.mayBeAbsent} {
+		if err := check(r); err != nil {
+			return err
+		}
 	}
-	return o.paidByToday(r)
+	return nil
+}
+
+// mayBeAbsent holds that nobody gives a call up as not applied while an act that was issued in time may still land. The clocks
+// are less apart than the margin that is waited beside the horizon.
+func (o *oracle) mayBeAbsent(r *record) error {
+	failure := r.new.str("failure")
+	if r.new.str("state") != "failed" || failure == "released" || r.old.str("failure") == failure {
+		return nil
+	}
+	if s := serviceOf(r.new.str("tool")); s != nil && s.idempotent && failure == "expired" {
+		return nil // acting again is harmless
+	}
+	if lands := time.UnixMilli(r.new.num("lastDeadline")).Add(horizon); o.w.now().Before(lands) {
+		return o.w.broken(invHorizon, "%s %s was %s at %s, and may land until %s", r.key.pk, r.key.sk, failure,
+			o.w.now().Format(time.TimeOnly), lands.UTC().Format(time.TimeOnly))
+	}
+	return nil
 }
 
 // keptLong holds that an ended row stays for its time, and until the periods that it debited are over.
@@ -146,7 +166,8 @@ func (o *oracle) endedMore(op *operation, code string) error {
 		for _, r := range op.wrote {
 			if beginsAnew(r) && r.key == op.rowKey() && r.new.str("state") == "pending" && it.str("state") == "pending" &&
 				it.str("rowId") == r.new.str("rowId") && it.num("attempt") == r.new.num("attempt") {
-				return o.w.broken(invOwnWrite, "operation %d %s was told in_progress by its own attempt %d", op.id, op.name(), it.num("attempt"))
+				return o.w.broken(invOwnWrite, "operation %d %s was told in_progress by its own attempt %d",
+					op.id, op.name(), it.num("attempt"))
 			}
 		}
 	}
