@@ -178,7 +178,7 @@ func (r *rebuilder) ended() {
 		r.untold = untoldErasing
 		return
 	}
-	refund := sumDebits(is.Debits)
+	refund := schema.SumDebits(is.Debits)
 	switch is.Failure {
 	case schema.FailureReleased:
 		r.emit(&events.ReservationReleased{Header: r.header(), RefundedTokens: refund})

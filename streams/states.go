@@ -28,7 +28,7 @@ func checkPending(r *schema.Row, id *schema.ItemID) *breach {
 		return &breach{"a pending row is not charged", aCharged | aShortfall}
 	case r.CompensatedBy != "" || !r.CompensatedAt.IsZero():
 		return &breach{"only an applied row is compensated", aCompensatedBy | aCompensatedAt}
-	case sumDebits(r.Debits) != r.Reserved:
+	case schema.SumDebits(r.Debits) != r.Reserved:
 		return &breach{"the debits of a reservation are what it reserved", aDebits | aReserved}
 	}
 	return nil
@@ -65,7 +65,7 @@ func checkApplied(r *schema.Row) *breach {
 		return &breach{"an effect is recorded by the holder, a verifier or a person", aSettledBy}
 	case r.Failure != "":
 		return &breach{"an applied row has not failed", aFailure}
-	case r.Charged != sumDebits(r.Debits)+r.Shortfall:
+	case r.Charged != schema.SumDebits(r.Debits)+r.Shortfall:
 		return &breach{"the charge is debits and shortfall", aCharged | aDebits | aShortfall}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package streams
 
 import (
-	"math"
 	"slices"
 
 	"toolledger/internal/schema"
@@ -128,7 +127,7 @@ func (rc *rowChange) finalized() *breach {
 	if broken := rc.only("recording an effect changes nothing else", allowed); broken != nil {
 		return broken
 	}
-	rc.applied(sumDebits(was.Debits))
+	rc.applied(schema.SumDebits(was.Debits))
 	if fenced && rc.changed.has(aSuspects) {
 		rc.suspected()
 	}
@@ -156,7 +155,7 @@ func (rc *rowChange) failed() *breach {
 	if broken := rc.only("the end of a reservation changes nothing else", allowed); broken != nil {
 		return broken
 	}
-	refund := sumDebits(is.Debits)
+	refund := schema.SumDebits(is.Debits)
 	switch is.Failure {
 	case schema.FailureReleased:
 		rc.emit(&events.ReservationReleased{Header: rc.header(), RefundedTokens: refund})
@@ -166,19 +165,6 @@ func (rc *rowChange) failed() *breach {
 		rc.resolved(was.Held, refund)
 	}
 	return nil
-}
-
-// sumDebits adds up, and stops at the largest number: the debits of a row that no writer of ours wrote may come to more, and
-// must not come round to what would be lawful.
-func sumDebits(debits []schema.Debit) int64 {
-	var sum int64
-	for _, d := range debits {
-		if d.Tokens > math.MaxInt64-sum {
-			return math.MaxInt64
-		}
-		sum += d.Tokens
-	}
-	return sum
 }
 
 func (rc *rowChange) resolved(held bool, refund int64) {
@@ -319,7 +305,7 @@ func (rc *rowChange) compensated() *breach {
 	}
 	var refund int64
 	if rc.changed.has(aDebits) {
-		refund = sumDebits(was.Debits)
+		refund = schema.SumDebits(was.Debits)
 	}
 	rc.emit(&events.ToolEffectCompensated{Header: rc.header(), CompensatedBy: is.CompensatedBy, RefundedTokens: refund})
 	return nil

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,10 +24,14 @@ func (d Debit) Key(tenant string) Key { return QuotaKey(tenant, d.Period, d.Shar
 
 func (d Debit) name() string { return d.Period + "/" + strconv.Itoa(d.Shard) }
 
-// SumDebits adds up.
+// SumDebits adds up, and stops at the largest number: the debits of a row that no writer of ours wrote may come to more, and
+// must not come round to what would be lawful.
 func SumDebits(debits []Debit) int64 {
 	var sum int64
 	for _, d := range debits {
+		if d.Tokens > math.MaxInt64-sum {
+			return math.MaxInt64
+		}
 		sum += d.Tokens
 	}
 	return sum
