@@ -10,6 +10,7 @@ import (
 const (
 	MissingOK       = "notBreaching"
 	MissingBreaches = "breaching"
+	MissingIgnored  = "ignore" // the state stays as it is
 )
 
 // The comparisons that are used.
@@ -34,13 +35,14 @@ type Alarm struct {
 	Period     int    // seconds
 	Of         int    // periods looked at
 	Points     int    // of these, how many have to be beyond the threshold
-	Missing    string // MissingOK or MissingBreaches
+	Missing    string // MissingOK, MissingBreaches or MissingIgnored
 	MissingWhy string // why that is right
 	Condition  string // of the template, under which it exists
 }
 
 // Query is a metric that an expression uses. A sum is written SUM([FILL(a, 0), …]): a metric that was never sent takes no part
-// in it, where a plain + might have no value at all.
+// in it, where a plain + might have no value at all. FILL also fills the newest period of a metric that comes late, so that such an
+// alarm looks at more periods than it needs.
 type Query struct {
 	ID     string // lower-case
 	Metric Metric
@@ -73,11 +75,12 @@ func Alarms() []Alarm {
 
 const neverCounted = "what never happens is never counted"
 
-// event is an alarm on the first occurrence of something that must not happen.
+// event is an alarm on the first occurrence of something that must not happen. It looks back three periods: points bear the time
+// of what they tell, so that those of a stream that is some minutes late are in the past when they arrive.
 func event(id, name, metric, says string, page bool) Alarm {
 	return Alarm{
 		ID: id, Name: name, Says: says, Page: page, Metric: own(metric), Stat: metrics.StatisticSum,
-		Compare: AtLeast, Threshold: 1, Period: fiveMinutes, Of: 1, Points: 1, Missing: MissingOK, MissingWhy: neverCounted,
+		Compare: AtLeast, Threshold: 1, Period: fiveMinutes, Of: 3, Points: 1, Missing: MissingOK, MissingWhy: neverCounted,
 	}
 }
 
@@ -129,7 +132,7 @@ func streamAlarms() []Alarm {
 				{"written", table("ConsumedWriteCapacityUnits", "LedgerTable"), metrics.StatisticSum},
 				{"read", function("Invocations", "StreamFunction"), metrics.StatisticSum},
 			},
-			Compare: AtLeast, Threshold: 1, Period: fiveMinutes, Of: 3, Points: 3, Missing: MissingOK,
+			Compare: AtLeast, Threshold: 1, Period: fiveMinutes, Of: 4, Points: 3, Missing: MissingOK,
 			MissingWhy: "neither writes nor reads is an idle ledger",
 		},
 		{
@@ -142,7 +145,7 @@ func streamAlarms() []Alarm {
 				{"dropcontrol", mapping("DroppedEventCount", controlMapping), metrics.StatisticSum},
 				{"undelivered", function("DestinationDeliveryFailures", "StreamFunction"), metrics.StatisticSum},
 			},
-			Compare: AtLeast, Threshold: 1, Period: fiveMinutes, Of: 1, Points: 1, Missing: MissingOK, MissingWhy: neverCounted,
+			Compare: AtLeast, Threshold: 1, Period: fiveMinutes, Of: 3, Points: 1, Missing: MissingOK, MissingWhy: neverCounted,
 		},
 		event("AuditGapsAlarm", "audit-gaps", metrics.AuditGaps, "A stretch of the stream was lost unread; reported by stand-alone pollers.", true),
 	}
@@ -205,6 +208,15 @@ func (d door) errors() Alarm {
 	}
 }
 
+// waiting is an alarm on messages in a queue that should have none.
+func waiting(id, name, of, says string) Alarm {
+	a := event(id, name, "", says, false)
+	a.Metric, a.Stat, a.Of = queue(of), metrics.StatisticMax, 1
+	// Missing as well-being would turn the alarm off with the messages still there.
+	a.Missing, a.MissingWhy = MissingIgnored, "six hours after its last use a queue reports nothing, whatever is in it"
+	return a
+}
+
 // noticeAlarms are read in office hours: nothing is lost by that.
 func noticeAlarms() []Alarm {
 	repeated := func(a Alarm, threshold float64) Alarm { // two of three periods: not the first bad one
@@ -214,11 +226,9 @@ func noticeAlarms() []Alarm {
 	stream := event("StreamErrorsAlarm", "stream-errors", "", "The stream function fails and tries again; what it cannot do in the end is stream-failures.", false)
 	stream.Metric, stream.Missing, stream.MissingWhy = function("Errors", "StreamFunction"), MissingOK, "no invocation, no error"
 	stream = repeated(stream, 3)
-	dlq := event("SweepFailuresQueueAlarm", "failure-queue", "", "Invocations of the sweeper ended in the queue of failures.", false)
-	dlq.Metric, dlq.Stat, dlq.MissingWhy = queue("SweepFailures"), metrics.StatisticMax, "a queue that is empty and unused reports nothing"
-	undelivered := event("EventDeadLettersAlarm", "event-dead-letters", "",
-		"EventBridge could not deliver events to a subscriber and left them in the queue of dead letters.", false)
-	undelivered.Metric, undelivered.Stat, undelivered.MissingWhy = queue("EventDeadLetters"), metrics.StatisticMax, dlq.MissingWhy
+	dlq := waiting("SweepFailuresQueueAlarm", "failure-queue", "SweepFailures", "Invocations of the sweeper ended in the queue of failures.")
+	undelivered := waiting("EventDeadLettersAlarm", "event-dead-letters", "EventDeadLetters",
+		"EventBridge could not deliver events to a subscriber and left them in the queue of dead letters.")
 	lost := event("MetricsLostAlarm", "metrics-lost", "", "Points of metrics were dropped or may have been: sums are too low.", false)
 	lost.Metric, lost.Stat = Metric{}, ""
 	lost.Expression = "SUM([FILL(dropped, 0), FILL(uncertain, 0)])"

@@ -172,7 +172,8 @@ func (a Alarm) check(defined []metrics.Definition) []error {
 	if !logicalID.MatchString(a.ID) || !alarmName.MatchString(a.Name) {
 		wrong("id %q, name %q", a.ID, a.Name)
 	}
-	if a.Says == "" || a.MissingWhy == "" || a.Missing != MissingOK && a.Missing != MissingBreaches || len(a.description()) > maxDescription {
+	stated := slices.Contains([]string{MissingOK, MissingBreaches, MissingIgnored}, a.Missing) && a.MissingWhy != ""
+	if a.Says == "" || !stated || len(a.description()) > maxDescription {
 		wrong("it must say what it means, and what missing data mean and why, in %d bytes", maxDescription)
 	}
 	if !slices.Contains([]string{AtLeast, Above, LessThan}, a.Compare) {
@@ -200,6 +201,9 @@ func (a Alarm) checkExpression(defined []metrics.Definition) []error {
 	}
 	if a.Metric.Name != "" || a.Stat != "" || len(a.Queries) == 0 || len(a.Queries)+1 > maxQueries {
 		wrong("an expression goes over 1 to %d queries and nothing else", maxQueries-1)
+	}
+	if strings.Contains(a.Expression, "FILL(") && a.Of <= a.Points {
+		wrong("FILL hides the newest period while its metric is late: %d of %d periods leave no room", a.Points, a.Of)
 	}
 	known := []string{"IF", "FILL", "AND", "OR", "SUM"}
 	for _, q := range a.Queries {

@@ -144,6 +144,8 @@ func TestCheckNoticesAlarms(t *testing.T) {
 		"half a minute":           {func(l []ops.Alarm) { l[0].Period = 90 }, ops.ErrAlarm},
 		"4 of 3":                  {func(l []ops.Alarm) { l[0].Points, l[0].Of = 4, 3 }, ops.ErrAlarm},
 		"a week":                  {func(l []ops.Alarm) { l[0].Points, l[0].Of, l[0].Period = 7, 7, 24*3600 }, ops.ErrAlarm},
+		"missing data, no word":   {func(l []ops.Alarm) { l[0].Missing = "missing" }, ops.ErrAlarm},
+		"no room for late data":   {func(l []ops.Alarm) { m := math(l); m.Of = m.Points }, ops.ErrAlarm},
 		"a misspelt metric":       {func(l []ops.Alarm) { l[0].Metric.Name = "DoubleEffectSuspected" }, ops.ErrUnknownMetric},
 		"by tenant": {func(l []ops.Alarm) {
 			l[0].Metric.Dimensions = []ops.Dimension{{"TenantId", "acme"}}

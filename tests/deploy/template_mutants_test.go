@@ -14,7 +14,7 @@ func mutants() []mutant {
 	var all []mutant
 	for _, part := range [][]mutant{
 		tableMutants(), storageMutants(), busMutants(), functionMutants(), roleMutants(), streamMutants(), sweepMutants(), doorMutants(),
-		alarmMutants(), dashboardMutants(), sourceMutants(),
+		alarmMutants(), dashboardMutants(), sourceMutants(), operationMutants(),
 	} {
 		all = append(all, part...)
 	}

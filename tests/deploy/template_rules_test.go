@@ -32,7 +32,7 @@ type view struct {
 
 // ladder3 are the rules of the third rung, by the part of the stack that they are about.
 func ladder3() []rule {
-	return slices.Concat(tableRules(), storageRules(), functionRules(), sourceRules(), roleRules(), eventRules(), doorRules(), alarmRules(), dashboardRules())
+	return slices.Concat(tableRules(), storageRules(), functionRules(), sourceRules(), roleRules(), eventRules(), doorRules(), alarmRules(), dashboardRules(), operationRules())
 }
 
 // variant is one choice of parameters.
@@ -51,7 +51,8 @@ var doorsOpen = map[string]string{
 	"SweepVerifierArns": "arn:aws:lambda:eu-central-1:123456789012:function:verify", "SubscriberAccounts": "210987654321",
 	"KmsKeyArn": "arn:aws:kms:eu-central-1:123456789012:key/0f0f0f0f-1111-2222-3333-444444444444", "WriterConcurrency": "50",
 	"StreamConcurrency": "10", "SweeperConcurrency": "2", "MaxReadUnits": "4000", "MaxWriteUnits": "4000", "WarmReadUnits": "12000",
-	"WarmWriteUnits": "4000", "MetricTenants": "200",
+	"WarmWriteUnits": "4000", "MetricTenants": "200", "PageTopicArn": "arn:aws:sns:eu-central-1:123456789012:page",
+	"NoticeTopicArn": "arn:aws:sns:eu-central-1:123456789012:notice",
 }
 
 // doorsIAM is the HTTP door for callers with IAM roles.
