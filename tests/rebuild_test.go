@@ -326,7 +326,7 @@ func TestRebuildBadInput(t *testing.T) {
 		"since":           {[]string{"--dry-run", "--since", "yesterday"}, `--since "yesterday"`},
 		"until":           {[]string{"--dry-run", "--until", "-3h"}, `--until "-3h"`},
 		"backwards":       {[]string{"--dry-run", "--since", "1h", "--until", "2h"}, "after --since"},
-		"cursor":          {[]string{"--dry-run", "--from", "x"}, "not a cursor"},
+		"cursor":          {[]string{"--dry-run", "--from", "x"}, "--from: not a cursor"},
 		"other's cursor":  {[]string{"--dry-run", "--from", "eyJ0Ijoib3RoZXIifQ"}, "it is of table other"},
 		"no table":        {[]string{"--dry-run", "--table", "nothing-here"}, "there is no table"},
 	} {

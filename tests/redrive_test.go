@@ -426,7 +426,7 @@ func TestRedriveBadInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := aws.run(tt.args...)
-			if got.code != 2 || !strings.Contains(got.stderr, tt.text) || strings.Count(lastLines(got.stderr), "\n") > 0 || aws.puts > 0 {
+			if got.code != 2 || !strings.Contains(got.stderr, tt.text) || strings.Count(got.stderr, "\n") != 1 || got.stdout != "" || aws.puts > 0 {
 				t.Errorf("exit code %d, %q: want %q", got.code, got.stderr, tt.text)
 			}
 		})

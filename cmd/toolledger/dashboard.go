@@ -53,6 +53,9 @@ func (a *app) printDashboard(ctx context.Context, w *where, set []string) error 
 		return badInput("--local, --endpoint, --table and --control are for --png FILE")
 	}
 	if !a.json {
+		if len(set) > 0 {
+			return badInput("--set is for --json: the list has no names in it")
+		}
 		a.print("%s\n%s\n", dashboardTable(), alarmTable())
 		return nil
 	}

@@ -68,6 +68,7 @@ func TestDashboardBadInput(t *testing.T) {
 		"an unknown name":     {[]string{"--json", "--set", "Ledger=x"}, "the dashboard has no such name"},
 		"no value":            {[]string{"--json", "--set", "LedgerTable"}, "want NAME=VALUE"},
 		"names for a picture": {[]string{"--png", "x.png", "--set", "LedgerTable=x"}, "--set is for --json"},
+		"names for a list":    {[]string{"--set", "LedgerTable=x"}, "--set is for --json"},
 		"a place for JSON":    {[]string{"--json", "--local", "x.db"}, "are for --png FILE"},
 		"two places":          {[]string{"--png", "x.png", "--local", "x.db", "--endpoint", "http://127.0.0.1:1"}, "exclude each other"},
 		"a stack of none":     {[]string{"--json", "--stack", "a b"}, "--stack"},

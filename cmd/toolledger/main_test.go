@@ -52,6 +52,8 @@ func TestBadInput(t *testing.T) {
 	}{
 		"unknown command":   {[]string{"demmo"}, `unknown command "demmo"`},
 		"near miss":         {[]string{"versio"}, "did you mean version?"},
+		"miss with flags":   {[]string{"pendng", "--endpoint", "http://127.0.0.1:1"}, "did you mean pending?"},
+		"flag of nothing":   {[]string{"--bogus", "x"}, "unknown flag: --bogus (see toolledger --help)"},
 		"unknown flag":      {[]string{"init", "--bogus"}, "--bogus (see toolledger init --help)"},
 		"stray argument":    {[]string{"version", "now"}, `unexpected argument "now"`},
 		"log level":         {[]string{"version", "--log-level", "loud"}, `--log-level "loud"`},

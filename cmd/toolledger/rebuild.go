@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,7 +134,7 @@ func (a *app) rebuildFrom(ctx context.Context, l *location, at place, f *rebuild
 	report, err := streams.Rebuild(ctx, cfg)
 	bar.Done()
 	if errors.Is(err, streams.ErrCursor) || errors.Is(err, streams.ErrConfig) {
-		return badInput("--from: %w", err)
+		return badInput("--from: %s", strings.TrimPrefix(err.Error(), "streams: "))
 	}
 	result := rebuildResult{at, f.bus, f.dryRun, out.refusals, out.refused, report}
 	if perr := a.printRebuild(&result); perr != nil {

@@ -115,8 +115,10 @@ func (a *app) redrive(ctx context.Context, source string, f *redriveFlags) error
 	r := d.result
 	r.Refusals, r.Refused = d.out.refusals, d.out.refused
 	r.Done = err == nil
-	if perr := a.printRedrive(r); perr != nil {
-		return perr
+	if err == nil || r.Files > 0 || exitCode(ctx, err) != exitBadInput { // no report of a source that cannot be read
+		if perr := a.printRedrive(r); perr != nil {
+			return perr
+		}
 	}
 	if err != nil {
 		if r.After != "" {

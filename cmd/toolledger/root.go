@@ -96,6 +96,9 @@ Exit codes: 0 well, 1 a promise is broken or a race was lost, 2 bad input, 130 i
 		return pflag.NormalizedName(name)
 	})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); !cmd.HasParent() && len(words) > 0 { // a misspelt command's flags are not what is wrong
+			return noCommand(cmd, words)
+		}
 		return badInput("%s (see %s --help)", flagText(err), cmd.CommandPath())
 	})
 	root.SetIn(a.stdin)

@@ -46,7 +46,12 @@ Sweeps may overlap with the deployed ones. --dry-run asks verifiers and writes n
 	flags.DurationVar(&f.skew, "skew", 0, "how far apart clocks may be, as the writers have it (default 2m)")
 	flags.DurationVar(&f.keep, "keep", 0, "how long ended calls are remembered, as the writers have it (default 720h)")
 	flags.StringArrayVar(&f.verifiers, "verifier", nil, "`TOOL=FUNCTION` to ask about a tool's calls; may be repeated")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.sweep(cmd.Context(), w, f) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("every") && f.every == 0 { // else it would sweep once, and who wanted a service would have none
+			return badInput("--every 0s: want at least %s", minEvery)
+		}
+		return a.sweep(cmd.Context(), w, f)
+	}
 	return cmd
 }
 

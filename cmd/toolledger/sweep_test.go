@@ -22,6 +22,7 @@ func TestSweepBadInput(t *testing.T) {
 	}{
 		"nowhere":        {nil, "say where the ledger is"},
 		"both":           {[]string{"--once", "--every", "1m", "--endpoint", "http://127.0.0.1:1"}, "exclude each other"},
+		"not at all":     {[]string{"--every", "0s", "--endpoint", "http://127.0.0.1:1"}, "--every 0s: want at least 1s"},
 		"too often":      {[]string{"--every", "1ms", "--endpoint", "http://127.0.0.1:1"}, "--every 1ms"},
 		"bad verifier":   {[]string{"--verifier", "book", "--endpoint", "http://127.0.0.1:1"}, `--verifier "book"`},
 		"endpoint down":  {[]string{"--endpoint", "http://127.0.0.1:1"}, "no DynamoDB answers"},
