@@ -32,7 +32,7 @@ func members(text []byte) (map[string]json.RawMessage, string) {
 		return nil, "is required: a JSON object"
 	}
 	if _, err := canon.Append(nil, text); err != nil {
-		return nil, "is refused: " + err.Error()
+		return nil, "is refused: " + strings.TrimPrefix(err.Error(), "canon: ")
 	}
 	var m map[string]json.RawMessage
 	if json.Unmarshal(text, &m) != nil || m == nil {

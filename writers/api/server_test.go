@@ -485,7 +485,9 @@ func TestRefusedRequestsReachNothing(t *testing.T) {
 		"", "{", `{"session":"s","key":"k","tool":"t","tokens":-1}`, `{"session":"s","key":" ","tool":"t"}`,
 		`{"session":"s","key":"k","tool":"t"}{}`, `{"session":"s","session":"s","key":"k","tool":"t"}`,
 	} {
-		d.post("commit", body).want(t, 400, "invalid_request")
+		if g := d.post("commit", body).want(t, 400, "invalid_request"); strings.Contains(g.raw, "canon") {
+			t.Errorf("the refusal of %q names a package: %s", body, g.raw)
+		}
 	}
 	d.post("commit", `{"session":"`+strings.Repeat("s", 1024)+`"}`).want(t, 413, "too_large")
 	r := httptest.NewRequest(http.MethodPost, "/v1/commit", iotest.ErrReader(errors.New("cut")))
