@@ -109,7 +109,10 @@ type Report struct {
 // ErrNoStack is returned where the stack cannot be read, or is none of toolledger's.
 var ErrNoStack = errors.New("no toolledger stack")
 
-// Run checks a stack. What could not be asked is a failed check, not an error. Errors: ErrNoStack, ctx's.
+// ErrNoCaller is returned where AWS does not take the credentials, or there are none.
+var ErrNoCaller = errors.New("no credentials that AWS takes: set AWS_PROFILE or log in, and AWS_REGION")
+
+// Run checks a stack. What could not be asked is a failed check, not an error. Errors: ErrNoCaller, ErrNoStack, ctx's.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	r, err := newRun(ctx, cfg)
 	if err != nil {

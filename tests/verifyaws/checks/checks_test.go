@@ -260,19 +260,22 @@ func TestUnknownAndSkipped(t *testing.T) {
 	}
 }
 
-// Promise: a stack that cannot be read, or is another's, is an error.
+// Promise: a stack that cannot be read, or is another's, is an error, and so is a caller whom AWS does not know, by another name.
 func TestNoStack(t *testing.T) {
-	for name, spoil := range map[string]func(*account){
-		"not there":  func(a *account) { a.down["DescribeStacks"] = errors.New("does not exist") },
-		"another's":  func(a *account) { delete(a.outputs, "LedgerTableName") },
-		"no caller":  func(a *account) { a.down["GetCallerIdentity"] = errors.New("no credentials") },
-		"not listed": func(a *account) { a.down["ListStackResources"] = errors.New("denied") },
+	for name, c := range map[string]struct {
+		spoil func(*account)
+		want  error
+	}{
+		"not there":  {func(a *account) { a.down["DescribeStacks"] = errors.New("does not exist") }, checks.ErrNoStack},
+		"another's":  {func(a *account) { delete(a.outputs, "LedgerTableName") }, checks.ErrNoStack},
+		"no caller":  {func(a *account) { a.down["GetCallerIdentity"] = errors.New("no credentials") }, checks.ErrNoCaller},
+		"not listed": {func(a *account) { a.down["ListStackResources"] = errors.New("denied") }, checks.ErrNoStack},
 	} {
 		a := healthy()
-		spoil(a)
+		c.spoil(a)
 		_, err := checks.Run(t.Context(), checks.Config{Stack: "prod", Clients: checks.Clients{STS: a, CloudFormation: a}})
-		if !errors.Is(err, checks.ErrNoStack) {
-			t.Errorf("%s: got %v", name, err)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 	}
 }

@@ -21,16 +21,16 @@ type stack struct {
 	ids                        map[string]string // physical ids by logical id
 }
 
-// readStack finds the stack's parts. Errors: ErrNoStack, ctx's.
+// readStack finds the stack's parts. Errors: ErrNoCaller, ErrNoStack, ctx's.
 func readStack(ctx context.Context, cfg Config) (*stack, error) {
 	c := cfg.Clients
 	who, err := c.STS.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
-		return nil, fmt.Errorf("%w: who am I: %w", ErrNoStack, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoCaller, err)
 	}
 	caller, err := arn.Parse(aws.ToString(who.Arn))
 	if err != nil {
-		return nil, fmt.Errorf("%w: who am I: %w", ErrNoStack, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoCaller, err)
 	}
 	s := &stack{partition: caller.Partition, account: aws.ToString(who.Account), outputs: map[string]string{}, ids: map[string]string{}}
 	out, err := c.CloudFormation.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &cfg.Stack})
