@@ -76,6 +76,7 @@ build: $(TOOLLEDGER) ## the command line, and a bootstrap for each Lambda functi
 
 .PHONY: $(TOOLLEDGER)
 $(TOOLLEDGER):
+	@test -x $@ || echo "building toolledger; the first time takes some minutes"
 	@go build -trimpath -o $@ ./cmd/toolledger
 
 # SAM calls these for the functions of template.yaml, with ARTIFACTS_DIR set to where the bootstrap belongs. It does not say for
