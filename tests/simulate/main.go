@@ -58,8 +58,8 @@ func parse(arguments []string) (*flags, error) {
 	if at < 0 && f.profile != "all" {
 		return nil, fmt.Errorf("simulate: unknown profile %q: calm, storm, chaos or all", f.profile)
 	}
-	if f.steps < 0 || f.perStore < 1 {
-		return nil, errors.New("simulate: steps and per-store must not be negative")
+	if f.steps < 0 || f.perStore < 1 || f.seeds < 1 {
+		return nil, errors.New("simulate: want 0 steps or more, and at least one seed and one run per store")
 	}
 	if at >= 0 {
 		f.profileSelected = profiles[at]
