@@ -134,7 +134,8 @@ func (m *mutant) overlay(t *testing.T) string {
 func (m *mutant) build(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "simulate")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-overlay", m.overlay(t), "-o", program, "./tests/simulate")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-overlay", m.overlay(t), "-o", program,
+		"./tests/simulate")
 	cmd.Dir = root(t)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s does not build: %v\n%s", m.name, err, out)
@@ -312,7 +313,8 @@ func TestSimulationMutants(t *testing.T) {
 				if !ok {
 					t.Fatalf("not found in %d worlds: %s", 2*seeds, m.rule)
 				}
-				t.Logf("%s: seed %d, %s, step %d: %s: %s", f.took.Round(100*time.Millisecond), f.seed, f.profile, f.step, f.invariant, f.detail)
+				t.Logf("%s: seed %d, %s, step %d: %s: %s",
+					f.took.Round(100*time.Millisecond), f.seed, f.profile, f.step, f.invariant, f.detail)
 				mu.Lock()
 				defer mu.Unlock()
 				found[m.name] = f
