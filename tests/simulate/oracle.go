@@ -157,7 +157,7 @@ func debitsOf(k key, it item) map[key]int64 {
 		return out
 	}
 	t := tenantOf(k.pk)
-	for name, n := range it.amounts("debits") {
+	for name, n := range it.debits() {
 		period, shard, _ := strings.Cut(name, "/")
 		q := key{"TENANT#" + t, "QUOTA#" + period}
 		if shard != "0" {

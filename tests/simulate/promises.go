@@ -77,7 +77,7 @@ func (o *oracle) keptLong(r *record) error {
 		return nil
 	}
 	least := r.new.num("updatedAt")/1000 + int64(keep/time.Second)
-	for name := range r.new.amounts("debits") {
+	for name := range r.new.debits() {
 		period, _, _ := strings.Cut(name, "/")
 		least = max(least, periodEnd(period))
 	}
@@ -104,7 +104,7 @@ func (o *oracle) paidByToday(r *record) error {
 		return nil
 	}
 	now := time.UnixMilli(r.new.num("updatedAt")).UTC()
-	for name := range r.new.amounts("debits") {
+	for name := range r.new.debits() {
 		period, _, _ := strings.Cut(name, "/")
 		if period != "ALWAYS" && period != now.Format(time.DateOnly) && period != now.Format("2006-01") {
 			return o.w.broken(invQuota, "%s of %s is paid from period %s", r.key.sk, now.Format(time.DateTime), period)

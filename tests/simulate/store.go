@@ -156,9 +156,9 @@ func (it item) set(name string) map[string]bool {
 	return out
 }
 
-// amounts returns a map of numbers.
-func (it item) amounts(name string) map[string]int64 {
-	m, _ := it[name]["M"].(map[string]any)
+// debits are the tokens that the item took from quota items.
+func (it item) debits() map[string]int64 {
+	m, _ := it["debits"]["M"].(map[string]any)
 	out := map[string]int64{}
 	for k, v := range m {
 		n, _ := v.(map[string]any)

@@ -168,8 +168,8 @@ func (o *oracle) shape(r *record) error {
 		return o.illegal(r, "a %s row has no end", it.str("state"))
 	case it.str("state") == "applied" && !it.has("resultJson") && !it.has("resultRef"):
 		return o.illegal(r, "an applied row has no result")
-	case it.str("state") == "applied" && sum(it.amounts("debits"))+it.num("shortfall") != it.num("chargedTokens") && !it.has("compensatedAt"):
-		return o.illegal(r, "charged %d, debited %d, short of %d", it.num("chargedTokens"), sum(it.amounts("debits")), it.num("shortfall"))
+	case it.str("state") == "applied" && sum(it.debits())+it.num("shortfall") != it.num("chargedTokens") && !it.has("compensatedAt"):
+		return o.illegal(r, "charged %d, debited %d, short of %d", it.num("chargedTokens"), sum(it.debits()), it.num("shortfall"))
 	}
 	return nil
 }
