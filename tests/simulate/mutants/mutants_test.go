@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write README.md from what the runs of a
 const (
 	least = 40              // mutants that there must be
 	steps = 200             // of a run
-	seeds = 60              // of each profile, in which a mutant must be found: half a minute where nobody else works
+	seeds = 100             // of each profile, in which a mutant must be found: half a minute where nobody else works
 	most  = 5 * time.Minute // for them, where others work
 )
 
@@ -332,7 +332,7 @@ func TestSimulationMutants(t *testing.T) {
 
 const readme = `# Planted faults
 
-Each patch takes one rule out of the source; the simulation has to find it, as a broken promise, in the first 60 worlds of storm or of
+Each patch takes one rule out of the source; the simulation has to find it, as a broken promise, in the first 100 worlds of storm or of
 chaos, without being told where to look. How they are run: [doc.go](doc.go). This file is written by the tests (-update).
 
 `
