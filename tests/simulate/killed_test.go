@@ -51,7 +51,7 @@ type killedWorker struct {
 func TestKilledWorker(t *testing.T) {
 	told := os.Getenv("SIMULATE_WORKER")
 	if told == "" {
-		t.Skip("a worker of TestKilledProcesses")
+		t.Skip("a worker of TestKilledProcessesSoak")
 	}
 	var w killedWorker
 	if err := json.Unmarshal([]byte(told), &w); err != nil {
@@ -179,10 +179,10 @@ func (c *crossing) aim(requests int, after bool, kill func()) {
 	c.left, c.after, c.kill = requests, after, kill
 }
 
-// TestKilledProcesses: worker processes that are killed before or after any of their requests (kill -9, real processes) leave
-// nothing behind that the next one cannot mend: every call takes effect once, in a system that would do it twice, and the
-// books balance to the token.
-func TestKilledProcesses(t *testing.T) {
+// TestKilledProcessesSoak: real worker processes, killed (kill -9) before or after any of their requests, leave nothing behind
+// that the next one cannot mend: every call takes effect once, in a system that would do it twice, and the books balance to
+// the token.
+func TestKilledProcessesSoak(t *testing.T) {
 	srv, err := stack.Start(t.Context(), stack.Config{DataFile: filepath.Join(t.TempDir(), "ledger.db")})
 	if errors.Is(err, stack.ErrNotInstalled) {
 		t.Skip(err)

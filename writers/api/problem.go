@@ -146,7 +146,7 @@ func titles() map[writers.Code]string {
 		writers.ErrNotProvisioned: "The tenant has no plan",
 		writers.ErrNotFound:       "There is no such call",
 		writers.ErrInProgress:     "An attempt is in progress",
-		writers.ErrSuperseded:     "A newer attempt owns the call",
+		writers.ErrSuperseded:     "This attempt does not own the call",
 		writers.ErrSessionMoved:   "The session's cursor has moved",
 		writers.ErrOutcomeUnknown: "It is not known whether the effect happened",
 		writers.ErrNotCompensable: "The original call cannot be compensated",
