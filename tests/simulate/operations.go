@@ -221,7 +221,7 @@ func (op *operation) options() func(*writers.Call) {
 // horizon is how long after the deadline an act of this operation may land.
 func (op *operation) horizon() time.Duration {
 	if op.hasty {
-		return horizon / 10
+		return horizon / hastier
 	}
 	return horizon
 }

@@ -21,6 +21,7 @@ import (
 const (
 	lease   = 30 * time.Second
 	horizon = 45 * time.Second
+	hastier = 10 // the horizon of a hasty call is that much shorter
 	skew    = 20 * time.Second
 	actTime = 2 * time.Minute
 )

@@ -107,7 +107,7 @@ func TestState(t *testing.T) {
 	}{
 		"never happened":     {"tampered-rows", counted(metrics.EffectsApplied, "", 1, 1, 1), StateOK},
 		"happened":           {"tampered-rows", counted(metrics.RowsTampered, "", 0, 1, 0), StateAlarm},
-		"long ago":           {"tampered-rows", append(counted(metrics.RowsTampered, "", 1), counted(metrics.EffectsApplied, "", make([]float64, 9)...)...), StateOK},
+		"long ago":           {"tampered-rows", append(counted(metrics.RowsTampered, "", 1), counted(metrics.EffectsApplied, "", make([]float64, 30)...)...), StateOK},
 		"sweeps":             {"sweep-silence", counted(metrics.SweepRuns, "", 1, 1, 1, 1, 1), StateOK},
 		"one sweep in five":  {"sweep-silence", counted(metrics.SweepRuns, "", 0, 0, 1, 0, 0), StateOK},
 		"no sweep":           {"sweep-silence", counted(metrics.EffectsApplied, "", 1, 1, 1, 1, 1), StateAlarm},
