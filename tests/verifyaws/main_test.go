@@ -37,9 +37,9 @@ func TestAsksFirst(t *testing.T) {
 		{[]string{"-stack", "prod", "-bogus"}, "", "-bogus", false},
 		{[]string{"-stack", "prod", "-write"}, "", "nothing was done", false},
 		{[]string{"-stack", "prod", "-write"}, "no\n", "nothing was done", false},
-		{[]string{"-stack", "prod", "-write"}, "y\n", "who am I", true},
-		{[]string{"-stack", "prod", "-write", "-yes"}, "", "who am I", true},
-		{[]string{"-stack", "prod"}, "", "who am I", true},
+		{[]string{"-stack", "prod", "-write"}, "y\n", "no credentials that AWS takes", true},
+		{[]string{"-stack", "prod", "-write", "-yes"}, "", "no credentials that AWS takes", true},
+		{[]string{"-stack", "prod"}, "", "no credentials that AWS takes", true},
 	} {
 		requests = 0
 		var stdout, stderr bytes.Buffer
