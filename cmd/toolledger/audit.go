@@ -44,8 +44,8 @@ Exits with 1, and prints the offending rows, where a promise is broken.`,
 	flags.DurationVar(&f.skew, "skew", 0, "how far apart clocks may be, as the writers have it (default 2m)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("tenant") {
-			if err := schema.CheckID("--tenant", f.tenant, schema.MaxTenant); err != nil {
-				return badInput("%w", err)
+			if err := checkTenant(f.tenant); err != nil {
+				return err
 			}
 		}
 		switch {

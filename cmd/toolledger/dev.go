@@ -56,8 +56,8 @@ func (f *devFlags) check() error {
 	if _, port, err := net.SplitHostPort(f.addr); err != nil || port == "" {
 		return badInput("--addr %q: want HOST:PORT, such as %s", f.addr, devAddr)
 	}
-	if err := schema.CheckID("--tenant", f.tenant, schema.MaxTenant); err != nil {
-		return badInput("%w", err)
+	if err := checkTenant(f.tenant); err != nil {
+		return err
 	}
 	switch {
 	case f.tokens < 0 || f.tokens > schema.MaxTokens:

@@ -130,8 +130,8 @@ included, and why each is still open. It reads an index, which may be a moment b
 		case most < 1:
 			return badInput("--limit %d: want 1 or more", most)
 		case cmd.Flags().Changed("tenant"):
-			if err := schema.CheckID("--tenant", tenant, schema.MaxTenant); err != nil {
-				return badInput("%w", err)
+			if err := checkTenant(tenant); err != nil {
+				return err
 			}
 		}
 		return a.pending(cmd.Context(), o, older, tenant, most)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"toolledger/internal/schema"
 	"toolledger/streams"
 )
 
@@ -78,8 +77,8 @@ func (a *app) rebuild(ctx context.Context, w *where, f *rebuildFlags, oneTenant 
 	}
 	cfg := streams.RebuildConfig{Tenant: f.tenant, Likely: f.likely, From: f.from, Rate: f.rate}
 	if oneTenant {
-		if err := schema.CheckID("--tenant", f.tenant, schema.MaxTenant); err != nil {
-			return badInput("%w", err)
+		if err := checkTenant(f.tenant); err != nil {
+			return err
 		}
 	}
 	if f.rate < 1 || f.rate > maxRate {

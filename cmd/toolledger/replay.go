@@ -77,8 +77,8 @@ func (o *replayOptions) check(quotaGiven bool) error {
 	case quotaGiven && (o.quota < 0 || o.quota > schema.MaxTokens):
 		return badInput("--quota %d: want 0 to 2^53", o.quota)
 	}
-	if err := schema.CheckID("--tenant", o.tenant, schema.MaxTenant); err != nil {
-		return badInput("%w", err)
+	if err := checkTenant(o.tenant); err != nil {
+		return err
 	}
 	o.storm = max(o.storm, 1)
 	return nil

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"toolledger/internal/progress"
-	"toolledger/internal/schema"
 	"toolledger/streams"
 	"toolledger/streams/events"
 )
@@ -47,8 +46,8 @@ it is published. Colours are for terminals only, and NO_COLOR turns them off.`,
 	cmd.Flags().BoolVar(&f.horizon, "from-horizon", false, "begin with the oldest change that the stream still has")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("tenant") {
-			if err := schema.CheckID("--tenant", f.tenant, schema.MaxTenant); err != nil {
-				return badInput("%w", err)
+			if err := checkTenant(f.tenant); err != nil {
+				return err
 			}
 		}
 		err := a.tail(cmd.Context(), w, f)

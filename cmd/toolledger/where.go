@@ -21,6 +21,7 @@ import (
 	"github.com/aws/smithy-go/logging"
 	"github.com/spf13/cobra"
 
+	"toolledger/internal/schema"
 	"toolledger/internal/stack"
 )
 
@@ -139,6 +140,14 @@ func (a *app) opener(w *where) (func(context.Context, *where) (*location, error)
 	default:
 		return a.openAWS, w.checkTables()
 	}
+}
+
+// checkTenant checks what --tenant names.
+func checkTenant(id string) error {
+	if err := schema.CheckID("--tenant", id, schema.MaxTenant); err != nil {
+		return badInput("%w", err)
+	}
+	return nil
 }
 
 func checkEndpoint(endpoint string) error {
