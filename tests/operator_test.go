@@ -18,6 +18,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 
 	"toolledger/internal/audit"
@@ -158,19 +159,27 @@ func (g *operatorRig) audited() *audit.Report {
 // items are the keys of all items of both tables.
 func (g *operatorRig) items() []string {
 	g.Helper()
-	var keys []string
+	return g.eachItem(func(item map[string]types.AttributeValue) string {
+		return schema.ValueOf(item[schema.PK]).Text + " " + schema.ValueOf(item[schema.SK]).Text
+	})
+}
+
+// eachItem is what say makes of each item of both tables, sorted.
+func (g *operatorRig) eachItem(say func(map[string]types.AttributeValue) string) []string {
+	g.Helper()
+	var all []string
 	for _, table := range []string{g.table, g.control()} {
 		pages := dynamodb.NewScanPaginator(g.db, &dynamodb.ScanInput{TableName: aws.String(table), ConsistentRead: aws.Bool(true)})
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(g.Context())
 			g.must(err)
 			for _, item := range page.Items {
-				keys = append(keys, schema.ValueOf(item[schema.PK]).Text+" "+schema.ValueOf(item[schema.SK]).Text)
+				all = append(all, say(item))
 			}
 		}
 	}
-	slices.Sort(keys)
-	return keys
+	slices.Sort(all)
+	return all
 }
 
 // of are the items of one tenant.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"toolledger/internal/eventcheck"
 	"toolledger/internal/schema"
@@ -70,24 +70,14 @@ func rebuildLedger(t *testing.T) *operatorRig {
 // copied are all items of both tables, as they are.
 func (g *operatorRig) copied() string {
 	g.Helper()
-	var all []string
-	for _, table := range []string{g.table, g.control()} {
-		pages := dynamodb.NewScanPaginator(g.db, &dynamodb.ScanInput{TableName: aws.String(table), ConsistentRead: aws.Bool(true)})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(g.Context())
-			g.must(err)
-			for _, item := range page.Items {
-				var fields []string
-				for name, v := range item {
-					fields = append(fields, fmt.Sprintf("%s=%+v", name, schema.ValueOf(v)))
-				}
-				slices.Sort(fields)
-				all = append(all, strings.Join(fields, " "))
-			}
+	return strings.Join(g.eachItem(func(item map[string]types.AttributeValue) string {
+		var fields []string
+		for name, v := range item {
+			fields = append(fields, fmt.Sprintf("%s=%+v", name, schema.ValueOf(v)))
 		}
-	}
-	slices.Sort(all)
-	return strings.Join(all, "\n")
+		slices.Sort(fields)
+		return strings.Join(fields, " ")
+	}), "\n")
 }
 
 // checkAgainst holds what is on the bus against what the stream told: each id is one of the stream's, and everything in the
