@@ -53,13 +53,20 @@ const window = 4
 
 // intentFor picks one of the actions that are going on, which move on as operations come: sooner or later every key is used up.
 func (w *world) intentFor(op *operation) *intent {
-	at := min(op.id/7+op.rng.IntN(window), len(w.pool)-1)
+	pace := 7
+	if w.cfg.profile.aimed {
+		pace = 14
+	}
+	at := min(op.id/pace+op.rng.IntN(window), len(w.pool)-1)
 	return w.pool[at]
 }
 
 func prepareCall(w *world, op *operation) {
 	op.intent = w.intentFor(op)
-	if op.rng.IntN(7) == 0 {
+	if in := w.intentAimed(op); in != nil {
+		op.intent = in
+	}
+	if op.rng.IntN(7) == 0 && (!w.cfg.profile.aimed || op.rng.IntN(4) == 0) {
 		op.variant = 1 // another action under the same key
 	}
 }
@@ -76,6 +83,9 @@ func prepareSleeper(w *world, op *operation) {
 	op.limit, op.hasty = 4*time.Minute, op.rng.IntN(3) > 0
 	if op.rng.IntN(3) == 0 {
 		op.limit = 70 * time.Minute
+	}
+	if op.nap = op.limit; w.cfg.profile.aimed {
+		op.nap, op.limit = 2*time.Minute, patient
 	}
 }
 
@@ -102,7 +112,7 @@ func preparePlan(w *world, op *operation) {
 
 func prepareErase(w *world, op *operation) {
 	i := slices.IndexFunc(w.tenants, func(t *tenantPlan) bool { return t.erases })
-	op.tenant, op.limit = w.tenants[i], 3*time.Minute
+	op.tenant, op.limit = w.tenants[i], w.cfg.profile.patience(3*time.Minute)
 }
 
 // runDo is the way of most tools.
@@ -175,7 +185,7 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 
 // doze pauses, mostly past every deadline.
 func (op *operation) doze(ctx context.Context) {
-	sleep(ctx, op.limit/5+time.Duration(op.rng.Int64N(int64(op.limit*3/5))))
+	sleep(ctx, op.nap/5+time.Duration(op.rng.Int64N(int64(op.nap*3/5))))
 }
 
 // handOver lets another process finalize, after a while that may be longer than the lease.
@@ -206,6 +216,9 @@ func (op *operation) handOver(ctx context.Context, token string, r receipt) erro
 
 // recording is a context that outlives the caller's, as Do has it.
 func recording(ctx context.Context) context.Context {
+	if op, ok := ctx.Value(opKey{}).(*operation); ok && op.limit == patient {
+		return context.WithoutCancel(ctx)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	context.AfterFunc(ctx, cancel)
 	return ctx
@@ -447,6 +460,9 @@ func runResolve(ctx context.Context, w *world, op *operation) error {
 }
 
 func runErase(ctx context.Context, w *world, op *operation) error {
+	if w.cfg.profile.aimed { // an erase that is refused for a call under way has other profiles
+		w.quiet(ctx, op)
+	}
 	report, err := op.proc.ledger.Tenant(writers.TenantID(op.tenant.id)).Erase(ctx, writers.Erasure{
 		Scan: op.proc.dynamo, Segments: 2, By: "operator", Why: "leaves",
 		Verify: func(ctx context.Context, c writers.CallInfo) (json.RawMessage, writers.Verdict, error) {
@@ -484,6 +500,22 @@ func runExpire(ctx context.Context, w *world, op *operation) error {
 	return nil
 }
 
+// quiet waits until nobody else is under way, for a while; nothing new begins meanwhile.
+func (w *world) quiet(ctx context.Context, op *operation) {
+	for n := range 20 {
+		alone := false
+		a := w.call(ctx, "days pass", "", func(fault) answer {
+			alone = len(w.alive) == 1 || n == 19
+			op.still = !alone
+			return answer{}
+		})
+		if a.err != nil || alone {
+			return
+		}
+		sleep(ctx, lease)
+	}
+}
+
 // tenantOf is the tenant that a partition key belongs to; "" where it is nobody's.
 func tenantOf(pk string) string {
 	rest, ok := strings.CutPrefix(strings.TrimPrefix(pk, "OBS#"), "TENANT#")
@@ -494,9 +526,9 @@ func tenantOf(pk string) string {
 	return t
 }
 
-// deliverKind is an invocation for what is left of one lane.
+// deliverKind is an invocation for what is left of one lane, cut anywhere, at times with what it has had before.
 func deliverKind(l *lane) *opKind {
 	return &opKind{name: "deliver", slot: "consumer", run: func(ctx context.Context, w *world, op *operation) error {
-		return w.feed.deliver(ctx, op, l, 100, 0)
+		return w.feed.deliver(ctx, op, l, 1+op.rng.IntN(150), op.rng.IntN(2)*op.rng.IntN(12))
 	}}
 }

@@ -44,58 +44,51 @@ func (t *total) text() string {
 	return fmt.Sprintf("%d runs, %d steps, %d violations\n%s", t.runs, t.steps, len(t.violations), statsText(t.stats))
 }
 
-// table is which faults met which operation of the protocol in which state of its row. An empty cell beside filled ones of
-// its line is a combination that the seeds did not reach.
-func (t *total) table() string {
-	type line struct{ operation, state string }
-	lines, byLine := map[line]int{}, map[line]map[string]int{}
+// table is which faults met which operation of the protocol in which state of its row, and which kinds of faults met which
+// operation. empty are the cells of both that the runs did not reach.
+func (t *total) table() (text string, empty []string) {
+	lines, byLine := map[coverLine]int{}, map[coverLine]map[string]int{}
+	kinds := map[string]map[string]int{}
 	for k, n := range t.cover {
-		l := line{k.operation, k.state}
+		l := coverLine{k.operation, k.state}
 		lines[l] += n
 		if byLine[l] == nil {
 			byLine[l] = map[string]int{}
 		}
-		byLine[l][k.fault] += n
+		byLine[l][classOf(k.fault)] += n
+		if kinds[k.operation] == nil {
+			kinds[k.operation] = map[string]int{}
+		}
+		kinds[k.operation][k.fault] += n
 	}
-	order := slices.SortedFunc(maps.Keys(lines), func(a, b line) int {
-		return cmp.Or(strings.Compare(a.operation, b.operation), strings.Compare(a.state, b.state))
+	order := slices.SortedFunc(maps.Keys(lines), func(a, b coverLine) int {
+		return cmp.Or(strings.Compare(a.purpose, b.purpose), strings.Compare(a.state, b.state))
 	})
-	var b, empty strings.Builder
-	cells, missing := 0, 0
+	var b strings.Builder
+	cells := 0
+	cell := func(where, what string, n int) {
+		cells++
+		if n == 0 {
+			empty = append(empty, where+": "+what)
+		}
+		_, _ = fmt.Fprintf(&b, " %s %d,", what, n)
+	}
 	for _, l := range order {
-		_, _ = fmt.Fprintf(&b, "%-18s %-22s %7d:", l.operation, l.state, lines[l])
-		for _, kind := range faultsOf(l.operation) {
-			n := byLine[l][kind]
-			cells++
-			if n == 0 {
-				missing++
-			}
-			if n == 0 && expectedHits(l.operation, kind, lines[l]) >= surely {
-				_, _ = fmt.Fprintf(&empty, "  %s, %s: %s (%d requests)\n", l.operation, l.state, kind, lines[l])
-			}
-			_, _ = fmt.Fprintf(&b, " %s %d,", kind, n)
+		_, _ = fmt.Fprintf(&b, "%-18s %-22s %7d:", l.purpose, l.state, lines[l])
+		for _, class := range classesOf(faultsOf(l.purpose)) {
+			cell(l.purpose+", "+l.state, class, byLine[l][class])
 		}
 		_, _ = fmt.Fprintln(&b)
 	}
-	return fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n\n%s\nempty, although that many requests should have met it:\n%s", t.runs, len(order), cells, missing, &b, &empty)
-}
-
-// surely is how often a fault must be expected in a cell for its absence to mean something: e^-5 is below one in a hundred.
-const surely = 5
-
-// expectedHits is how often requests of a line should have met a fault, by its weight, where a fifth of all meet one.
-func expectedHits(purpose, kind string, requests int) float64 {
-	weight, sum := 0, 0
-	for _, f := range faultsFor(targetOf(purpose)) {
-		sum += f.weight
-		if f.kind == kind && !f.chaos {
-			weight += f.weight
+	for _, operation := range slices.Sorted(maps.Keys(kinds)) {
+		_, _ = fmt.Fprintf(&b, "%-18s %-22s        :", operation, "any")
+		for _, kind := range faultsOf(operation) {
+			cell(operation, kind, kinds[operation][kind])
 		}
+		_, _ = fmt.Fprintln(&b)
 	}
-	if sum == 0 || kind == pass {
-		return 0
-	}
-	return float64(requests) / 5 * float64(weight) / float64(sum)
+	return fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n\n%s\nempty:\n  %s\n",
+		t.runs, len(order), cells, len(empty), &b, strings.Join(empty, "\n  ")), empty
 }
 
 // faultsOf are the faults that requests of one purpose can meet.

@@ -130,22 +130,28 @@ func (w *world) expireItems() error {
 		if w.draw("expire", w.step, i)%2 == 0 {
 			continue // days late
 		}
-		if err := w.store.remove(t, k); err != nil {
-			return err
-		}
-		w.count("store", "removed by time to live")
-		fresh, err := w.store.pull(t, w.now(), w.step, 0)
-		if err != nil {
-			return err
-		}
-		for _, r := range fresh {
-			r.ttl = true
-		}
-		if err := w.oracle.wrote(nil, fresh); err != nil {
+		if err := w.removeExpired(k); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// removeExpired removes one item as the store's time to live does.
+func (w *world) removeExpired(k key) error {
+	t := w.store.ledger
+	if err := w.store.remove(t, k); err != nil {
+		return err
+	}
+	w.count("store", "removed by time to live")
+	fresh, err := w.store.pull(t, w.now(), w.step, 0)
+	if err != nil {
+		return err
+	}
+	for _, r := range fresh {
+		r.ttl = true
+	}
+	return w.oracle.wrote(nil, fresh)
 }
 
 // personMay tells whether a person who finds nothing may say so: not before an act that is under way must have landed.

@@ -56,6 +56,29 @@ const (
 	expired       = "iterator expired" //
 )
 
+// classOf is what a fault of a request to DynamoDB comes to for the row: which of the kinds that come to the same it was is decided
+// before anybody looks at a row. Other faults are classes of their own.
+func classOf(kind string) string {
+	switch kind {
+	case refusedConn, hangs, throttled, overCapacity, internalBefore, inProgress, conflict:
+		return "not applied"
+	case lostAnswer, internalApplied, hangsApplied:
+		return "applied, not told"
+	case delayed, slowAnswer, straggler:
+		return "late"
+	}
+	return kind
+}
+
+func classesOf(kinds []string) (out []string) {
+	for _, k := range kinds {
+		if c := classOf(k); !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // hangTime is when a connection that hangs is given up by the network itself.
 const hangTime = 5 * time.Minute
 
@@ -168,8 +191,11 @@ func faultsFor(target string) []weighted {
 // that leaving out another operation changes nothing here.
 func (w *world) drawFault(e *entry) fault {
 	r := w.rng("fault", e.op.id, e.seq)
-	if w.calm || r.Float64() >= w.cfg.profile.faults || w.cfg.without(faultName(e)) {
+	if w.calm || r.Float64() >= w.hostility(e) || w.cfg.without(faultName(e)) {
 		return fault{kind: pass}
+	}
+	if w.cfg.profile.aimed {
+		return w.aimedFault(e, r)
 	}
 	list := faultsFor(e.target)
 	sum := 0
@@ -206,6 +232,12 @@ func (w *world) execute(e *entry) error {
 		f = w.drawFault(e)
 	}
 	w.trace(e, f)
+	switch {
+	case e.purpose == "reserve" || e.purpose == "commit" || e.purpose == "settle new":
+		e.op.unanswered = e.op.unanswered || f.kind != pass
+	case writes(e.target) && e.row != (key{}) && e.purpose != "observe":
+		e.op.unanswered = false
+	}
 	for _, one := range w.alike(e) {
 		one.decided = true
 		if err := w.executeOne(one, f); err != nil {

@@ -48,6 +48,12 @@ type entry struct {
 	due     time.Time          // not before
 	decided bool               // its fault has been drawn
 	gone    bool               // the caller has left
+	until   time.Time          // when the caller leaves, by the clock of the bubble; zero: never
+	rowID   string             // of the row that the request is about, where it names it
+	attempt int64              // that it is about, likewise
+	asked   bool               // it is decided whether it is kept back (aim.go)
+	met     bool               // it was, until its row was where it was wanted
+	leads   bool               // it is of use for what comes after it
 	reply   chan answer
 }
 
@@ -69,6 +75,7 @@ func (g *gate) nudge() {
 // wait posts an entry and waits for its answer.
 func (g *gate) wait(ctx context.Context, e *entry) answer {
 	proc := e.op.proc
+	e.until, _ = ctx.Deadline()
 	e.reply, e.posted = make(chan answer, 1), proc.w.now()
 	if proc.killed() {
 		return answer{err: errDead}
@@ -195,6 +202,7 @@ func (c *processClient) Do(r *http.Request) (*http.Response, error) {
 	e := &entry{op: op, body: body, header: r.Header.Clone()}
 	_, e.target, _ = strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	e.purpose, e.row = purposeOf(e.target, body)
+	e.rowID, e.attempt = guardOf(e.row, body)
 	e.order = orderOf(e.purpose, body)
 	a := c.w.wait(r.Context(), e)
 	if a.resp != nil {
@@ -315,6 +323,20 @@ func purposeOf(target string, body []byte) (string, key) {
 	return target, key{}
 }
 
+// guardOf is the row id and the attempt that a transaction names of its ledger row.
+func guardOf(row key, body []byte) (rowID string, attempt int64) {
+	for _, it := range transactionOf(body) {
+		switch {
+		case it.Update != nil && keyOf(it.Update.Key) == row:
+			v := it.Update.ExpressionAttributeValues
+			return v.str(":guardRow"), v.num(":guardAttempt")
+		case it.Delete != nil && keyOf(it.Delete.Key) == row:
+			return it.Delete.ExpressionAttributeValues.str(":r"), 0
+		}
+	}
+	return "", 0
+}
+
 func transactionPurpose(items []transactItem) (string, key) {
 	best, row := "write", key{}
 	for _, it := range items {
@@ -332,7 +354,7 @@ func transactionPurpose(items []transactItem) (string, key) {
 				best = "create quota"
 			}
 		case it.Update != nil && strings.HasPrefix(it.Update.Key.str("sk"), "TOOL#"):
-			p := updatePurpose(it.Update.UpdateExpression, it.Update.ConditionExpression, it.Update.ExpressionAttributeValues)
+			p := updatePurpose(it.Update.UpdateExpression, it.Update.ExpressionAttributeValues)
 			if p != "compensated" && p != "link" {
 				return p, keyOf(it.Update.Key)
 			}
@@ -356,7 +378,7 @@ func putPurpose(it item) string {
 	return "commit"
 }
 
-func updatePurpose(update, condition string, v item) string {
+func updatePurpose(update string, v item) string {
 	guard := v.str(":guardState")
 	switch v.str(":state") {
 	case "pending":
@@ -365,6 +387,8 @@ func updatePurpose(update, condition string, v item) string {
 		return map[string]string{"released": "release", "expired": "expire"}[v.str(":failure")] + map[bool]string{true: "resolve"}[v.str(":failure") == "resolved"]
 	case "applied":
 		switch {
+		case v.has(":appliedAttempt") && v.num(":appliedAttempt") < v.num(":guardAttempt"):
+			return "settle fenced"
 		case strings.Contains(update, "#attempt = #attempt"):
 			return "commit failed"
 		case v.str(":settledBy") == "person":
@@ -375,8 +399,6 @@ func updatePurpose(update, condition string, v item) string {
 			return "verify settle"
 		case v.has(":guardVersion"):
 			return "sweep finalize"
-		case strings.Contains(condition, "#attempt >"):
-			return "settle fenced"
 		}
 		return "finalize"
 	}

@@ -21,15 +21,26 @@ type operation struct {
 	cancel   context.CancelFunc
 	started  time.Time
 	limit    time.Duration
+	nap      time.Duration // about how long a sleeper pauses
 	requests int
 	rng      *rand.Rand
 
 	intent  *intent
 	variant int
 	hasty   bool // a short lease and a short horizon
-	tenant  *tenantPlan
-	plan    writers.Plan
-	actRef  writers.CallInfo
+	moves   bool // it moves a row to where the run wants it (drive.go)
+	how     string
+
+	// A first reservation or a commit may have been written, and is sent again: retention has to exceed the life of its caller.
+	unanswered bool
+
+	metAt, metState string // where a request of it was met by a fault
+	mets            int
+
+	seen   item // the row, as it was when the operation began
+	tenant *tenantPlan
+	plan   writers.Plan
+	actRef writers.CallInfo
 
 	// What it came to, set before finished is closed.
 	finished chan struct{}
@@ -89,11 +100,11 @@ func (w *world) begin() {
 func (w *world) kindOf(id int) *opKind {
 	sum := 0
 	for _, k := range kinds {
-		sum += k.weight
+		sum += w.weightOf(k)
 	}
 	at := w.rng("kind", id).IntN(sum)
 	for _, k := range kinds {
-		if at -= k.weight; at < 0 {
+		if at -= w.weightOf(k); at < 0 {
 			return k
 		}
 	}
@@ -112,6 +123,8 @@ func (w *world) prepared(kind *opKind, prepare func(*operation)) *operation {
 	op.limit = []time.Duration{3 * time.Second, 20 * time.Second, time.Minute, 3 * time.Minute}[op.rng.IntN(4)]
 	if w.calm {
 		op.limit = 3 * time.Minute
+	} else if w.cfg.profile.aimed && !slices.Contains(hurried, kind.name) {
+		op.limit = patient
 	}
 	if kind.prepare != nil {
 		kind.prepare(w, op)
@@ -121,6 +134,12 @@ func (w *world) prepared(kind *opKind, prepare func(*operation)) *operation {
 	}
 	return op
 }
+
+// patient is the limit of callers without one.
+const patient = 1000 * 24 * time.Hour
+
+// hurried are the operations that wait for as long as they are let.
+var hurried = []string{"look", "poll", "rival poll", "deliver"}
 
 // start makes an operation and lets it begin.
 func (w *world) start(kind *opKind, prepare func(*operation)) {

@@ -39,9 +39,11 @@ type oracle struct {
 	debits    map[key]int64               // of each quota item: by pending and applied rows, and by those that left the table as such
 	taken     map[key]map[key]taken       // of each row: what it has debited now
 	epochs    map[key]int                 // of each quota item: how often it was removed
+	erased    map[key]bool                // quota items of whose debits some went with an earlier one of the same name
 	deadlines map[string]time.Time        // of each attempt, the latest
 	horizons  map[string]time.Duration    // of each attempt
 	archived  map[string]bool             // row ids that have left the table by the rules
+	reborn    map[string]bool             // row ids that were written once more after that
 	attempts  map[string]map[string]bool  // per row id: the intents that were stored
 	expected  map[string]int              // events, as type|entity|version
 	observed  map[string]map[string]int64 // of observations: counters
@@ -56,8 +58,8 @@ type taken struct {
 
 func newOracle(w *world) *oracle {
 	return &oracle{
-		w: w, debits: map[key]int64{}, taken: map[key]map[key]taken{}, epochs: map[key]int{}, deadlines: map[string]time.Time{}, horizons: map[string]time.Duration{},
-		archived: map[string]bool{}, attempts: map[string]map[string]bool{}, expected: map[string]int{},
+		w: w, debits: map[key]int64{}, taken: map[key]map[key]taken{}, epochs: map[key]int{}, erased: map[key]bool{}, deadlines: map[string]time.Time{}, horizons: map[string]time.Duration{},
+		archived: map[string]bool{}, reborn: map[string]bool{}, attempts: map[string]map[string]bool{}, expected: map[string]int{},
 		observed: map[string]map[string]int64{}, rowOf: map[string]key{},
 	}
 }
@@ -68,24 +70,24 @@ func (o *oracle) stateOf(k key) string {
 		return "-"
 	}
 	it := o.w.store.ledger.items[k]
-	switch it.str("state") {
-	case "":
-		return "absent"
-	case "pending":
-		switch {
-		case it.has("held"):
-			return "held"
-		case it.num("deadline") < o.w.now().UnixMilli():
-			return "overdue"
-		}
-		return "pending"
-	case "failed":
-		if it.has("unverified") {
-			return it.str("failure") + ", unverified"
-		}
-		return it.str("failure")
+	ended := it.str("state") == "applied" || it.str("state") == "failed"
+	switch end := it.num("expiresAt"); {
+	case it.str("state") == "":
+		return rowAbsent
+	case ended && end != 0 && end < o.w.now().Unix():
+		return rowPast
+	case it.str("state") == "applied":
+		return rowApplied
+	case it.str("state") == "failed" && it.has("unverified"):
+		return rowUnverified
+	case it.str("state") == "failed":
+		return rowReleased
+	case it.has("held"):
+		return rowHeld
+	case it.num("deadline") < o.w.now().UnixMilli():
+		return rowOverdue
 	}
-	return it.str("state")
+	return rowPending
 }
 
 func isRow(k key) bool { return strings.HasPrefix(k.sk, "TOOL#") && strings.HasPrefix(k.pk, "TENANT#") }
@@ -171,11 +173,16 @@ func debitsOf(k key, it item) map[key]int64 {
 // move keeps account of what rows have debited. What leaves the table, by time or by an erase, stays accounted for.
 func (o *oracle) move(r *record, touched map[key]bool) {
 	replaced := r.old != nil && (r.new == nil || r.new.str("rowId") != r.old.str("rowId"))
+	before := o.taken[r.key]
 	if !replaced {
-		for q, t := range o.taken[r.key] {
+		after := debitsOf(r.key, r.new)
+		for q, t := range before {
 			touched[q] = true
-			if t.epoch == o.epochs[q] {
+			switch {
+			case t.epoch == o.epochs[q]:
 				o.debits[q] -= t.tokens
+			case after[q] != t.tokens: // an erase has removed the item that it debited, and another one is refunded or debited
+				o.erased[q] = true
 			}
 		}
 	}
@@ -187,6 +194,10 @@ func (o *oracle) move(r *record, touched map[key]bool) {
 	for q, n := range debitsOf(r.key, r.new) {
 		touched[q] = true
 		now[q] = taken{n, o.epochs[q]}
+		if t, ok := before[q]; ok && !replaced && t.epoch != o.epochs[q] {
+			now[q] = taken{n, t.epoch}
+			continue
+		}
 		o.debits[q] += n
 	}
 	o.taken[r.key] = now
@@ -198,6 +209,10 @@ func (o *oracle) balance(touched map[key]bool) error {
 		it := o.w.store.ledger.items[q]
 		if it == nil {
 			continue // gone: what was debited there is nobody's any more
+		}
+		if o.erased[q] {
+			o.w.count("beyond promise", "books of a period that was erased while calls went on")
+			continue
 		}
 		if diff := it.num("granted") - it.num("remaining") - o.debits[q]; diff != 0 {
 			what := invBooks
@@ -421,10 +436,18 @@ func (w *world) checkFence(op *operation, c writers.CallInfo) {
 		_ = w.broken(invFence, "operation %d acts on attempt %d of %s, which was never reserved", op.id, c.Attempt, op.rowKey().sk)
 	case !now.Before(deadline):
 		_ = w.broken(invFence, "operation %d acts on attempt %d of %s at %s, after its deadline %s", op.id, c.Attempt, op.rowKey().sk, now, deadline)
+	case it.str("state") != "pending" && it.str("rowId") == c.RowID && it.num("attempt") == int64(c.Attempt) && w.harmless(op):
+		w.count("beyond promise", "act after the call was settled by somebody else, harmless or after a lie")
 	case it.str("state") != "pending" || it.str("rowId") != c.RowID || it.num("attempt") != int64(c.Attempt):
 		_ = w.broken(invFence, "operation %d acts on attempt %d of %s, which is %s, attempt %d",
 			op.id, c.Attempt, op.rowKey().sk, w.oracle.stateOf(op.rowKey()), it.num("attempt"))
 	}
+}
+
+// harmless tells whether a second effect of an operation's action is no broken promise. Somebody may settle a call as applied while
+// its holder is about to act, where an earlier effect is found late: that needs a tool that may be repeated, or a lie.
+func (w *world) harmless(op *operation) bool {
+	return op.intent.service.idempotent || w.lies[op.args().Ref] != ""
 }
 
 // effectLanded holds that one action has one effect, but for what the protocol says that it cannot hold, which is counted.
@@ -489,9 +512,18 @@ func (o *oracle) ended(op *operation, code string) error {
 		if !isRow(r.key) || r.key.pk != op.rowKey().pk || r.new.str("failure") == "expired" || r.new.str("settledBy") == "verify" {
 			continue
 		}
+		if o.archived[r.new.str("rowId")] || o.outlived(r) {
+			o.w.count("beyond promise", "call refused after the retention of its own row")
+			continue
+		}
 		return o.w.broken(invRefused, "operation %d %s was refused with %s and wrote %v", op.id, op.name(), code, r.key)
 	}
 	return nil
+}
+
+// outlived tells whether the row of a record is past its time.
+func (o *oracle) outlived(r *record) bool {
+	return o.stateOf(r.key) == rowPast && o.w.store.ledger.items[r.key].str("rowId") == r.new.str("rowId")
 }
 
 // nothingWritten are refusals of a call's first transaction, and of nothing after it.

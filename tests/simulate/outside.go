@@ -199,7 +199,7 @@ func (w *world) tool(s *service) *writers.Tool[args, receipt] {
 			return w.act(ctx, s, a.CallInfo, a.Args)
 		},
 		Lookup:  func(a args) string { return a.Ref },
-		Horizon: horizon, Lease: lease, Timeout: actTime, Idempotent: s.idempotent,
+		Horizon: horizon, Lease: lease, Timeout: w.cfg.profile.patience(actTime), Idempotent: s.idempotent,
 		Charge: func(a args, _ receipt) int64 { return chargeOf(a) },
 	}
 	if s.verifies {

@@ -91,7 +91,7 @@ func (w *world) spawn(slot int) *process {
 		Tenant: func(r *http.Request) (writers.TenantID, error) {
 			return writers.TenantID(r.Header.Get("X-Tenant-Id")), nil
 		},
-		Now: p.now,
+		Now: p.now, Timeout: w.cfg.profile.patience(25 * time.Second),
 	})
 	if err != nil {
 		panic(err)
@@ -172,6 +172,11 @@ func (w *world) populate() {
 		{id: "always", plan: writers.Plan{Tokens: 2000, Period: writers.Always, Shards: 2, Overdraft: 5}},
 		{id: "leaving", plan: writers.Plan{Tokens: 300, Period: writers.Daily}, erases: true},
 	}
+	if w.cfg.profile.aimed { // what is refused for want of tokens has other profiles
+		for _, t := range w.tenants {
+			t.plan.Tokens *= 40
+		}
+	}
 	r := w.rng("intents")
 	for n := range w.cfg.steps/14 + 10 {
 		in := &intent{
@@ -186,7 +191,7 @@ func (w *world) populate() {
 		}
 		if r.IntN(3) == 0 {
 			in.cursor = fmt.Sprintf("cursor-%d", n)
-			if r.IntN(2) == 0 {
+			if r.IntN(2) == 0 && (!w.cfg.profile.aimed || r.IntN(6) == 0) {
 				in.expect = new(string)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,7 @@ func runSeeds(t *testing.T, first, seeds uint64, steps int, more func() bool) *t
 	defer s.close()
 	sum := newTotal()
 	for seed := first; seed < first+seeds && more(); seed++ {
-		cfg := config{seed: seed, steps: steps, profile: profiles[seed%uint64(len(profiles))]}
+		cfg := config{seed: seed, steps: steps, profile: inTurn(seed)}
 		out, err := s.simulate(t, cfg)
 		if errors.Is(err, stack.ErrNotInstalled) {
 			t.Skip(err)
@@ -43,9 +44,28 @@ func TestSimulation(t *testing.T) {
 	if testing.Short() {
 		seeds = 3
 	}
+	files := t.TempDir()
+	t.Setenv("TMPDIR", files)
+	before := heap()
 	end := time.Now().Add(75 * time.Second) // a slow machine runs fewer of them
 	sum := runSeeds(t, 1, seeds, 200, func() bool { return time.Now().Before(end) })
 	t.Log(sum.text())
+	if left, err := os.ReadDir(files); err != nil || len(left) > 0 {
+		t.Errorf("files are left behind: %v (%v)", left, err)
+	}
+	if grown := int64(heap()) - int64(before); grown > heapMost {
+		t.Errorf("%d runs left %d MB behind", sum.runs, grown>>20)
+	}
+}
+
+// heapMost is what may be left in memory once all runs are over, which took many times as much: 32 MB.
+const heapMost = 32 << 20
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // Promise: the same, for as long as TOOLLEDGER_SOAK says.
@@ -69,7 +89,9 @@ func TestSeedReplays(t *testing.T) {
 	s := newSession(8)
 	defer s.close()
 	for _, cfg := range []config{
-		{seed: 5, steps: 120, profile: profiles[1]}, {seed: 8, steps: 120, profile: profiles[2]},
+		{seed: 5, steps: 120, profile: profiles[1]},
+		{seed: 8, steps: 120, profile: profiles[2]},
+		{seed: 41, steps: 60, profile: profiles[3]},
 	} {
 		var first run
 		var told [2]bytes.Buffer

@@ -27,6 +27,9 @@ func (o *oracle) expect(r *record) error {
 }
 
 func (o *oracle) event(kind, entity string, version int64) {
+	if o.reborn[entity] {
+		return
+	}
 	name := fmt.Sprintf("%s|%s|%d", kind, entity, version)
 	o.expected[name]++
 	o.fresh = append(o.fresh, name)
@@ -63,12 +66,29 @@ func (o *oracle) quotaEvents(r *record) {
 	if r.new.num("granted") != r.old.num("granted") {
 		o.event("QuotaGranted", r.new.str("quotaId"), r.new.num("version"))
 	}
+	same := r.old.str("quotaId") == r.new.str("quotaId") // else it begins full
+	for _, percent := range []int64{20, 5, 0} {
+		if r.new.num("granted") > 0 && low(r.new, percent) && (!same || !low(r.old, percent)) {
+			o.event("QuotaLow", r.new.str("quotaId"), r.new.num("version"))
+		}
+	}
+}
+
+// low tells whether a quota item has a percentage of its grant left, or less.
+func low(it item, percent int64) bool {
+	return it.num("remaining") <= 0 || it.num("remaining")*100 <= it.num("granted")*percent
 }
 
 // rowEvents reads a change of a ledger row.
 func (o *oracle) rowEvents(r *record) error {
 	was, is := r.old, r.new
 	id, version := is.str("rowId"), is.num("version")
+	if is != nil && version == 1 && (o.archived[id] || was != nil && was.str("rowId") == id && o.mayLeave(r) == nil) {
+		// A call that outlived the retention of its row has written it once more: retention has to exceed the life of a caller.
+		o.reborn[id] = true
+		o.w.count("beyond promise", "call written again after its retention")
+		return nil
+	}
 	if was != nil && (is == nil || was.str("rowId") != id) {
 		if err := o.mayLeave(r); err != nil {
 			return err
@@ -308,12 +328,12 @@ func (o *oracle) stayedApplied(r *record) error {
 	return nil
 }
 
-// modelled are the types of events that the oracle expects one by one; others may come with them.
+// modelled are the types of events that the oracle expects one by one.
 var modelled = []string{
 	"ToolCallReserved", "ToolEffectApplied", "ReservationExtended", "ReservationStuck", "ReservationReleased", "ReservationExpired",
 	"ReservationResolved", "ToolEffectSettledLate", "SuspectedDoubleEffect", "CompensationStarted", "ToolEffectCompensated",
 	"LedgerRowArchived", "LedgerRowTampered", "ToolCallReplayed", "ToolCallInFlight", "IdempotencyKeyConflict", "QuotaExhausted",
-	"ContentionGaveUp", "QuotaGranted", "PlanChanged", "AuditRecordUnreadable",
+	"ContentionGaveUp", "QuotaGranted", "QuotaLow", "PlanChanged", "AuditRecordUnreadable",
 }
 
 func isModelled(kind string) bool { return slices.Contains(modelled, kind) }

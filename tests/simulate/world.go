@@ -41,12 +41,14 @@ type profile struct {
 	start   float64 // how eagerly operations begin
 	pause   float64 // how often time passes while requests wait
 	flights int     // operations under way at once
+	aimed   bool    // requests wait for their row to be in the state that the run is about (aim.go)
 }
 
 var profiles = []profile{
 	{name: "calm", faults: 0.05, start: 0.25, pause: 0.02, flights: 4},
 	{name: "storm", faults: 0.25, start: 0.35, pause: 0.05, flights: 8},
 	{name: "chaos", faults: 0.35, start: 0.35, pause: 0.08, flights: 8, chaos: true},
+	{name: "aimed", faults: 0.3, start: 0.35, pause: 0.04, flights: 16, chaos: true, aimed: true},
 }
 
 // config is one run.
@@ -123,6 +125,11 @@ type world struct {
 	incarnation int
 	children    []*operation  // of operations that went on in another process
 	jump        time.Duration // days that are about to pass
+	touched     int           // requests that may change a row, but for those that drive it
+	line        coverLine     // that an aimed run is about
+	kept        []*focus      // requests that are kept back
+	turns       map[string]uint64
+	still       bool // nothing new begins, since days are to pass
 }
 
 // run is what became of a run.
@@ -192,13 +199,20 @@ func (w *world) run() error {
 
 // loop takes steps.
 func (w *world) loop(steps int) error {
-	for range steps {
+	for taken, ticks := 0, 0; taken < steps && ticks < aimedMost*steps; ticks++ {
+		before := w.touched
 		if err := w.tick(); err != nil {
 			return err
+		}
+		if w.touched != before || !w.cfg.profile.aimed {
+			taken++
 		}
 	}
 	return nil
 }
+
+// aimedMost bounds an aimed run, of whose steps only those count that have to do with a row.
+const aimedMost = 10
 
 // tick takes one step: an operation begins, time passes, or one waiting request runs.
 func (w *world) tick() error {
@@ -218,10 +232,15 @@ func (w *world) tick() error {
 		}
 	}
 	w.sweepEachMinute()
-	ready := w.ready(w.now())
+	ready := w.holdBack(w.ready(w.now()))
 	r := w.rng("step", w.step)
 	start, pause := r.Float64(), r.Float64()
-	switch room := len(w.alive) < w.cfg.profile.flights && !w.calm && !w.daysPass(); {
+	if start < 0.8 {
+		if driven, err := w.drive(len(ready) > 0); driven || err != nil {
+			return err
+		}
+	}
+	switch room := len(w.alive) < w.flights() && !w.calm && !w.daysPass() && !w.still; {
 	case room && (len(ready) == 0 || start < w.cfg.profile.start):
 		if len(ready) == 0 && pause < 0.5 {
 			w.pass(w.drawWait(r))
@@ -232,11 +251,23 @@ func (w *world) tick() error {
 	case pause < w.cfg.profile.pause && !w.calm:
 		w.pass(w.drawWait(r))
 	default:
-		if err := w.execute(w.choose(ready)); err != nil {
+		e := w.choose(ready)
+		if e.row != (key{}) && !e.op.moves && e.purpose != "read row" && e.purpose != "observe" {
+			w.touched++
+		}
+		if err := w.execute(e); err != nil {
 			return err
 		}
 	}
 	return w.failure
+}
+
+// flights is how many operations may be under way: fewer while requests are kept back, so that these come to their end.
+func (w *world) flights() int {
+	if len(w.kept) > 0 {
+		return w.cfg.profile.flights / 2
+	}
+	return w.cfg.profile.flights
 }
 
 // sweepEachMinute is the schedule of the deployed sweeper. Runs of other sweepers come on top.
@@ -247,6 +278,8 @@ func (w *world) sweepEachMinute() {
 	pause := time.Minute
 	if w.calm {
 		pause = 10 * time.Minute // nothing new goes wrong: sleepers are waited for
+	} else if w.cfg.profile.aimed {
+		pause = time.Hour // drive sweeps where it has to
 	}
 	if len(w.alive) == 0 || w.now().Sub(w.swept) < pause {
 		return
@@ -262,6 +295,9 @@ func (w *world) daysPass() bool {
 
 // choose picks a request by a priority that is its own, so that leaving out others does not change it.
 func (w *world) choose(ready []*entry) *entry {
+	if moving := slices.DeleteFunc(slices.Clone(ready), func(e *entry) bool { return !e.op.moves }); len(moving) > 0 {
+		ready = moving
+	}
 	return slices.MaxFunc(ready, func(a, b *entry) int {
 		pa, pb := w.draw("priority", a.op.id, a.seq), w.draw("priority", b.op.id, b.seq)
 		switch {
@@ -316,10 +352,20 @@ func (w *world) pass(d time.Duration) {
 // leap lets hours or days pass, or as many of them as nobody wakes up in.
 func (w *world) leap() {
 	until := w.now().Add(w.jump)
+	if until.Sub(w.base) > 7*24*time.Hour {
+		w.feed.lossy = true // CloudWatch takes no metrics that are two weeks old
+	}
 	w.jump = 0
 	for w.now().Before(until) && len(w.ready(w.now())) == 0 && w.failure == nil {
-		w.pass(min(until.Sub(w.now()), 10*time.Minute))
+		w.pass(min(until.Sub(w.now()), leapStep(w.cfg.profile)))
 	}
+}
+
+func leapStep(p profile) time.Duration {
+	if p.aimed {
+		return 6 * time.Hour
+	}
+	return 10 * time.Minute
 }
 
 // later does something after a while.
@@ -429,7 +475,7 @@ func (w *world) rng(parts ...any) *rand.Rand {
 
 // trace puts a decision into the hash of the history, and remembers the last ones.
 func (w *world) trace(e *entry, f fault) {
-	row := w.oracle.stateOf(e.row)
+	row := w.stateFor(e)
 	if f.kind != pass {
 		w.met = append(w.met, faultName(e))
 	}

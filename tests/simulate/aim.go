@@ -1,0 +1,258 @@
+package main
+
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A run of an aimed profile is about one line of the coverage table, which its seed decides: requests of one kind that find their row
+// in one state. It lets such requests wait on their way, as a process does that stops just before it sends, moves the row to that
+// state meanwhile (drive.go), and lets them go then, mostly into a fault, each fault in turn. A few hundred seeds go through all lines.
+
+// stateFor is the state of a row as a request finds it.
+func (w *world) stateFor(e *entry) string {
+	state := w.oracle.stateOf(e.row)
+	it := w.store.ledger.items[e.row]
+	switch {
+	case e.rowID == "" || it == nil || state == rowPast:
+	case it.str("rowId") != e.rowID:
+		return rowOther
+	case e.attempt > 0 && it.str("state") == "pending" && it.num("attempt") > e.attempt:
+		return rowTakenOver
+	}
+	return state
+}
+
+// focus is the request that an aimed run is about at the moment.
+type focus struct {
+	e      *entry
+	want   string
+	drives int
+}
+
+// Bounds of what is done for one request, and of how many are kept back at once.
+const (
+	drivesMost = 16
+	heldMost   = 5
+	metsMost   = 8 // faults that one request meets on end
+)
+
+// holdBack keeps requests on their way until their row is where they are wanted to meet it. What has met it goes first, before
+// somebody moves the row on.
+func (w *world) holdBack(ready []*entry) []*entry {
+	if !w.cfg.profile.aimed {
+		return ready
+	}
+	kept := w.kept[:0]
+	var met []*entry
+	for _, f := range w.kept {
+		switch {
+		case w.gate.left(f.e):
+			w.count("aimed", "its caller left")
+		case w.calm || f.drives >= drivesMost || w.stateFor(f.e) == f.want && !w.watched(f):
+			w.gate.release(f.e)
+			f.e.met = w.stateFor(f.e) == f.want
+			w.count("aimed", map[bool]string{true: "met", false: "given up"}[f.e.met])
+			met = append(met, f.e)
+		default:
+			kept = append(kept, f)
+		}
+	}
+	w.kept = kept
+	if len(met) > 0 {
+		return met
+	}
+	return slices.DeleteFunc(ready, w.keepBack)
+}
+
+// watched tells whether a request stays back although its row is where it was wanted: others are to find the row there.
+func (w *world) watched(f *focus) bool {
+	return w.aim().purpose == "verify settle" && f.e.purpose == "finalize" && f.want == rowUnverified
+}
+
+func (g *gate) release(e *entry) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e.due = time.Time{}
+}
+
+// keepBack decides once for each request whether it is kept back.
+func (w *world) keepBack(e *entry) bool {
+	if e.asked || w.calm || e.row == (key{}) || e.decided || e.op.moves {
+		return false
+	}
+	e.asked = true
+	if e.purpose == e.op.metAt && e.op.mets < metsMost && w.stateFor(e) == e.op.metState {
+		e.met = true // again, after a fault
+		e.op.mets++
+		return false
+	}
+	want := w.wantFor(e)
+	switch {
+	case want == "":
+		return false
+	case w.stateFor(e) == want:
+		e.met = true
+		return false
+	case len(w.kept) >= heldMost || e.op.kind.immortal:
+		return false
+	case !e.until.IsZero() && time.Until(e.until) < 24*time.Hour: // its caller will not wait
+		return false
+	}
+	w.gate.mu.Lock()
+	e.due = w.now().AddDate(1, 0, 0)
+	w.gate.mu.Unlock()
+	w.kept = append(w.kept, &focus{e: e, want: want})
+	return true
+}
+
+// wantFor is the state that a request waits for; "" where it does not wait.
+func (w *world) wantFor(e *entry) string {
+	r := w.rng("keep back", e.op.id, e.seq)
+	chance, line := r.Float64(), w.aim()
+	if e.purpose == line.purpose {
+		return line.state
+	}
+	for _, before := range leadsTo[line.purpose] {
+		if e.purpose == before.purpose && chance < 0.8 {
+			e.leads = true
+			return before.state
+		}
+	}
+	if wants := reachable(e.purpose); len(wants) > 0 && chance > 1-rarity(e.purpose)/6 {
+		return wants[w.turn("state", e.purpose)%uint64(len(wants))]
+	}
+	return ""
+}
+
+// aim is the line that a run is about. Profiles may take turns, so that two seeds in a row have the same.
+func (w *world) aim() coverLine {
+	if w.line == (coverLine{}) {
+		var lines []coverLine
+		for n := range 2 {
+			for _, a := range aimedAt {
+				if n == 1 && !slices.Contains(rare, a.purpose) {
+					continue
+				}
+				for _, state := range reachable(a.purpose) {
+					lines = append(lines, coverLine{a.purpose, state})
+				}
+			}
+		}
+		w.line = lines[w.cfg.seed/2%uint64(len(lines))]
+	}
+	return w.line
+}
+
+// intentAimed picks an action of use to the run; nil where there is none, or chance has it otherwise.
+func (w *world) intentAimed(op *operation) *intent {
+	if !w.cfg.profile.aimed {
+		return nil
+	}
+	chance, line := op.rng.IntN(10), w.aim()
+	fits := func(*intent) bool { return false }
+	switch states := startsAt[line.purpose]; {
+	case chance < 4 && len(w.kept) > 0:
+		return w.intentOf(w.kept[op.rng.IntN(len(w.kept))].e.row)
+	case chance < 4:
+	case chance < 7 && len(states) > 0:
+		fits = func(in *intent) bool { return slices.Contains(states, w.oracle.stateOf(in.rowKey())) }
+	case chance < 8 && strings.HasPrefix(line.purpose, "erase"):
+		fits = func(in *intent) bool { return in.tenant.erases }
+	case chance < 9 && line.state == rowHeld:
+		fits = func(in *intent) bool { return in.service.name == "book" }
+	case chance < 9 && (line.purpose == "verify settle" || line.purpose == "outside.find"):
+		fits = func(in *intent) bool { return in.service.verifies }
+	}
+	at := op.rng.IntN(len(w.pool))
+	for i := range w.pool {
+		if in := w.pool[(at+i)%len(w.pool)]; fits(in) {
+			return in
+		}
+	}
+	return nil
+}
+
+// turn counts up, for each kind of thing by itself, from a place that the seed decides.
+func (w *world) turn(parts ...string) uint64 {
+	if w.turns == nil {
+		w.turns = map[string]uint64{}
+	}
+	name := strings.Join(parts, "|")
+	n, ok := w.turns[name]
+	if !ok {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(name))
+		n = h.Sum64()%1000 + w.draw("turn", name)%64
+	}
+	w.turns[name] = n + 1
+	return n
+}
+
+// hostility is how many requests meet a fault: in an aimed run most of those that have met their moment, few on the way there.
+func (w *world) hostility(e *entry) float64 {
+	switch {
+	case !w.cfg.profile.aimed:
+		return w.cfg.profile.faults
+	case e.leads:
+		return 0
+	case e.row == (key{}) && e.dynamo(), e.op.moves:
+		return 0.04
+	case e.row == (key{}):
+		return w.cfg.profile.faults
+	case e.met:
+		return 0.85
+	case e.purpose == "outside.act" && w.aim().purpose != "outside.act":
+		return 0.4 // what becomes of the action decides what comes next
+	case e.target == "outside.find", rarity(e.purpose) > 0.5:
+		return 0.3
+	}
+	return 0.1
+}
+
+// aimedFault deals the classes of faults of a request's line in turn.
+func (w *world) aimedFault(e *entry, r *rand.Rand) fault {
+	state := w.stateFor(e)
+	if e.met {
+		e.op.metAt, e.op.metState = e.purpose, state
+	}
+	kinds := faultsOf(e.purpose)[1:]
+	classes := classesOf(kinds)
+	if len(classes) == 0 {
+		return fault{kind: pass}
+	}
+	class := classes[w.turn("fault", e.purpose, state)%uint64(len(classes))]
+	kinds = slices.DeleteFunc(kinds, func(k string) bool { return classOf(k) != class })
+	kind := kinds[r.IntN(len(kinds))]
+	if (e.op.kind.immortal || !e.met) && (kind == killedBefore || kind == killedAfter) {
+		return fault{kind: pass}
+	}
+	return fault{kind: kind, wait: w.drawWait(r), pick: r.Uint64()}
+}
+
+func (w *world) weightOf(k *opKind) int {
+	if !w.cfg.profile.aimed {
+		return k.weight
+	}
+	n := k.weight
+	if m, ok := aimedWeights[k.name]; ok {
+		n = m
+	}
+	for _, a := range aimedAt {
+		if a.purpose == w.aim().purpose && slices.Contains(a.kinds, k.name) {
+			n += 25
+		}
+	}
+	return n
+}
+
+// patience is how long a program waits for what it does, where nothing stops it before.
+func (p profile) patience(d time.Duration) time.Duration {
+	if p.aimed {
+		return patient
+	}
+	return d
+}

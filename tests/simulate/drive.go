@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"toolledger/writers"
+)
+
+// drive takes one step towards the state in which the run wants the row of a request that it keeps back. It returns false
+// where there is none to be taken now. busy tells that requests wait, before which no days can pass.
+func (w *world) drive(busy bool) (bool, error) {
+	if !w.cfg.profile.aimed || w.calm || len(w.kept) == 0 || slices.ContainsFunc(w.alive, func(op *operation) bool { return op.moves }) {
+		w.still = w.still && len(w.kept) > 0
+		return false, nil
+	}
+	f := w.kept[0]
+	in := w.intentOf(f.e.row)
+	if in == nil {
+		f.drives = drivesMost
+		return false, nil
+	}
+	it := w.store.ledger.items[f.e.row]
+	if w.stateFor(f.e) == f.want { // watched
+		f.drives += 3
+		w.start(kindNamed("do"), func(op *operation) { op.intent, op.variant = in, variantOf(in, it) })
+		return true, w.failure
+	}
+	step := w.firstStep(f, in, it)
+	if step == "leap" && busy {
+		w.still = true // nothing new begins before
+		return false, nil
+	}
+	w.still = false
+	if f.drives++; step == "leap" && slices.ContainsFunc(w.alive, func(op *operation) bool { return op.unanswered }) {
+		return false, nil
+	}
+	return w.takeStep(step, f, in, it)
+}
+
+// takeStep does what next says.
+func (w *world) takeStep(step string, f *focus, in *intent, it item) (bool, error) {
+	switch step {
+	case "there":
+		return false, nil
+	case "wait":
+		w.pass(w.untilOverdue(it))
+	case "leap":
+		w.jump = max(time.Unix(it.num("expiresAt"), 0).Sub(w.now())+time.Minute, 0)
+	case "remove":
+		return true, w.removeExpired(f.e.row)
+	case "provide":
+		w.start(kindProvide, func(op *operation) {
+			op.moves, op.limit, op.tenant, op.plan = true, 5*time.Minute, in.tenant, in.tenant.plan
+		})
+	case "original":
+		w.begins(kindNamed("do"), in.compensates, w.store.ledger.items[in.compensates.rowKey()])
+	case "release", "extend", "finalize":
+		w.begins(kindCoHolder, in, it, step)
+	default:
+		kind := movers[step]
+		if kind == nil { // it can go nowhere from here
+			f.drives = drivesMost
+			return false, nil
+		}
+		w.begins(kind, in, it)
+	}
+	return true, w.failure
+}
+
+// movers are the operations that steps are.
+var movers = map[string]*opKind{"sweep": kindSweep, "reserve": kindReserve, "do": kindNamed("do"), "person": kindNamed("resolve")}
+
+// firstStep is the step to where the row is wanted, or to the next state in turn that can be reached from where it is.
+func (w *world) firstStep(f *focus, in *intent, it item) string {
+	wants := reachable(f.e.purpose)
+	for range wants {
+		if step := w.next(f, in, it); step != "" {
+			return w.first(step, in)
+		}
+		f.want = wants[w.turn("state", f.e.purpose)%uint64(len(wants))]
+		if w.stateFor(f.e) == f.want {
+			return "there"
+		}
+	}
+	return ""
+}
+
+// first is what has to come before a step: a plan, and what a compensation undoes.
+func (w *world) first(step string, in *intent) string {
+	if step != "reserve" && step != "do" {
+		return step
+	}
+	plan := w.store.control.items[key{"TENANT#" + in.tenant.id, "PLAN"}]
+	switch {
+	case plan == nil || plan.has("suspended"):
+		return "provide"
+	case in.compensates != nil && w.oracle.stateOf(in.compensates.rowKey()) != rowApplied:
+		return "original"
+	}
+	return step
+}
+
+// next is the next step from the state of a row to the one that is wanted.
+func (w *world) next(f *focus, in *intent, it item) string {
+	state := w.oracle.stateOf(f.e.row)
+	pending := state == rowPending || state == rowOverdue
+	ended := state == rowApplied || state == rowReleased || state == rowUnverified
+	if f.e.rowID != "" && f.want != rowAbsent && f.want != rowPast && f.want != rowOther {
+		// The row that the request is about does not come back.
+		if gone := state == rowAbsent || state == rowPast || it.str("rowId") != f.e.rowID; gone || state == rowApplied ||
+			state == rowUnverified && f.want == rowReleased {
+			return ""
+		}
+	}
+	switch state {
+	case rowAbsent, rowPast:
+		switch {
+		case state == rowPast && f.want == rowAbsent:
+			return "remove"
+		case f.want == rowApplied:
+			return "do"
+		}
+		return "reserve"
+	}
+	switch want := f.want; {
+	case want == rowAbsent || want == rowPast || want == rowOther && it.str("rowId") == f.e.rowID:
+		return w.towardsTheEnd(state, in, it)
+	case want == rowOther:
+		return ""
+	case want == rowTakenOver && pending:
+		return w.towardsFailure(state, in)
+	case want == rowPending && state == rowOverdue:
+		return "extend"
+	case want == rowReleased && pending:
+		return "release"
+	case want == rowApplied && pending:
+		return "finalize"
+	case want == rowOverdue && state == rowPending, want == rowHeld && state == rowPending:
+		return "wait"
+	case want == rowHeld && state == rowOverdue:
+		return "sweep"
+	case want == rowUnverified && pending:
+		return w.towardsFailure(state, in)
+	case state == rowHeld:
+		return "person"
+	case want == rowApplied && (state == rowReleased || state == rowUnverified):
+		return "do"
+	case state == rowApplied, state == rowUnverified && want == rowReleased:
+		return "leap"
+	case ended:
+		return "reserve"
+	}
+	return ""
+}
+
+// towardsTheEnd ends a row, and waits until nobody remembers it.
+func (w *world) towardsTheEnd(state string, in *intent, it item) string {
+	switch state {
+	case rowApplied, rowReleased, rowUnverified:
+		return "leap"
+	case rowHeld:
+		return "person"
+	}
+	if len(w.out.byRef[it.str("lookup")]) > 0 || in.service.idempotent {
+		return "finalize"
+	}
+	return "release"
+}
+
+// towardsFailure lets somebody find a row that nobody ends.
+func (w *world) towardsFailure(state string, in *intent) string {
+	switch {
+	case state == rowPending:
+		return "wait"
+	case in.service.idempotent || in.service.verifies:
+		return "do" // it expires the row itself, before it takes it over
+	}
+	return "sweep"
+}
+
+// untilOverdue is how long it takes until the sweeper may decide about a row.
+func (w *world) untilOverdue(it item) time.Duration {
+	end := time.UnixMilli(max(it.num("deadline"), it.num("sweepAt")))
+	return max(end.Sub(w.now()), 0) + skew + time.Duration(it.num("horizon"))*time.Millisecond + time.Second
+}
+
+// begins starts an operation that moves a row, as whoever asked for its action.
+func (w *world) begins(kind *opKind, in *intent, it item, how ...string) {
+	w.start(kind, func(op *operation) {
+		op.moves, op.limit = true, 5*time.Minute
+		if kind == kindSweep {
+			return
+		}
+		if op.intent, op.variant = in, 0; !w.ended(it) {
+			op.variant = variantOf(in, it)
+		}
+		for _, h := range how {
+			op.how = h
+		}
+		op.seen = it
+		// Who says that it did not happen cannot know, since another one holds the same reservation.
+		if ref := it.str("lookup"); op.how == "release" || op.how == "finalize" && len(w.out.byRef[ref]) == 0 {
+			w.lied(ref, "a co-holder lies: "+op.how)
+		}
+	})
+}
+
+// variantOf is the variant of an action that a row is about.
+func variantOf(in *intent, it item) int {
+	if it.str("lookup") == in.variants[1].Ref {
+		return 1
+	}
+	return 0
+}
+
+func (w *world) ended(it item) bool {
+	end := it.num("expiresAt")
+	return it == nil || end != 0 && end < w.now().Unix()
+}
+
+// intentOf is the action whose call a row keeps.
+func (w *world) intentOf(row key) *intent {
+	for _, in := range w.pool {
+		if in.rowKey() == row {
+			return in
+		}
+	}
+	return nil
+}
+
+// kindProvide gives a tenant what it needs.
+var kindProvide = &opKind{name: "provide", slot: "operator", run: func(ctx context.Context, _ *world, op *operation) error {
+	t := op.proc.ledger.Tenant(writers.TenantID(op.tenant.id))
+	if err := t.Suspend(ctx, false); err == nil {
+		return nil
+	}
+	return t.PutPlan(ctx, op.plan)
+}}
+
+// kindReserve is somebody who reserves, and is not seen again.
+var kindReserve = &opKind{name: "reserve only", slot: "worker", run: func(ctx context.Context, w *world, op *operation) error {
+	if op.intent.service.commit {
+		return runCommit(ctx, w, op)
+	}
+	tool := op.proc.tools[op.intent.service.name]
+	_, done, err := op.session(op.proc).Reserve(ctx, tool.Call(op.intent.key(), op.args(), op.options()))
+	if done != nil {
+		op.got(done.Outcome, done.JSON, done.RowID)
+	}
+	return err
+}}
+
+// kindCoHolder is somebody else who holds the same reservation, and says what became of it: the truth or not, which begins knows.
+var kindCoHolder = &opKind{name: "co-holder", slot: "direct", run: runCoHolder}
+
+func runCoHolder(ctx context.Context, w *world, op *operation) error {
+	it := op.seen
+	held := map[string]any{"session": op.intent.session, "key": op.intent.id, "row_id": it.str("rowId"), "attempt": it.num("attempt")}
+	if op.intent.wide {
+		held["scope"] = "tenant"
+	}
+	switch op.how {
+	case "extend":
+		held["lease_seconds"] = (2 * lease).Seconds()
+	case "finalize":
+		r := receipt{Ref: op.args().Ref, Amount: op.args().Amount}
+		if list := w.out.byRef[it.str("lookup")]; len(list) > 0 {
+			r.Receipt = list[0].n
+		}
+		held["result"], held["charged_tokens"] = r, chargeOf(op.args())
+	case "release":
+		held["reason"] = "given up"
+	}
+	d, err := op.ask(ctx, op.how, held)
+	if op.how == "finalize" {
+		op.got(writers.Outcome(d.Outcome), d.Result, d.RowID)
+	}
+	return err
+}
