@@ -14,16 +14,36 @@ import (
 
 // stateFor is the state of a row as a request finds it.
 func (w *world) stateFor(e *entry) string {
-	state := w.oracle.stateOf(e.row)
-	it := w.store.ledger.items[e.row]
+	return w.stateOfPart(part{e.purpose, e.row, e.rowID}, e.attempt)
+}
+
+func (w *world) stateOfPart(p part, attempt int64) string {
+	state := w.oracle.stateOf(p.row)
+	it := w.store.ledger.items[p.row]
 	switch {
-	case e.rowID == "" || it == nil || state == rowPast:
-	case it.str("rowId") != e.rowID:
+	case p.rowID == "" || it == nil || state == rowPast:
+	case it.str("rowId") != p.rowID:
 		return rowOther
-	case e.attempt > 0 && it.str("state") == "pending" && it.num("attempt") > e.attempt:
+	case attempt > 0 && it.str("state") == "pending" && it.num("attempt") > attempt:
 		return rowTakenOver
 	}
 	return state
+}
+
+// part is the part of a request that the run is about: what it does to the call that it compensates, or to its own.
+func (w *world) part(e *entry) part {
+	if e.undoes.purpose != "" && e.undoes.purpose == w.aim().purpose {
+		return e.undoes
+	}
+	return part{e.purpose, e.row, e.rowID}
+}
+
+// meets is the state in which that part finds its row.
+func (w *world) meets(e *entry) string {
+	if p := w.part(e); p != e.undoes {
+		return w.stateOfPart(p, e.attempt)
+	}
+	return w.stateOfPart(e.undoes, 0)
 }
 
 // focus is the request that an aimed run is about at the moment.
@@ -52,9 +72,9 @@ func (w *world) holdBack(ready []*entry) []*entry {
 		switch {
 		case w.gate.left(f.e):
 			w.count("aimed", "its caller left")
-		case w.calm || f.drives >= drivesMost || w.stateFor(f.e) == f.want && !w.watched(f):
+		case w.calm || f.drives >= drivesMost || w.meets(f.e) == f.want && !w.watched(f):
 			w.gate.release(f.e)
-			f.e.met = w.stateFor(f.e) == f.want
+			f.e.met = w.meets(f.e) == f.want
 			w.count("aimed", map[bool]string{true: "met", false: "given up"}[f.e.met])
 			met = append(met, f.e)
 		default:
@@ -85,7 +105,7 @@ func (w *world) keepBack(e *entry) bool {
 		return false
 	}
 	e.asked = true
-	if e.purpose == e.op.metAt && e.op.mets < metsMost && w.stateFor(e) == e.op.metState {
+	if w.part(e).purpose == e.op.metAt && e.op.mets < metsMost && w.meets(e) == e.op.metState {
 		e.met = true // again, after a fault
 		e.op.mets++
 		return false
@@ -94,7 +114,7 @@ func (w *world) keepBack(e *entry) bool {
 	switch {
 	case want == "":
 		return false
-	case w.stateFor(e) == want:
+	case w.meets(e) == want:
 		e.met = true
 		return false
 	case len(w.kept) >= heldMost || e.op.kind.immortal:
@@ -113,7 +133,7 @@ func (w *world) keepBack(e *entry) bool {
 func (w *world) wantFor(e *entry) string {
 	r := w.rng("keep back", e.op.id, e.seq)
 	chance, line := r.Float64(), w.aim()
-	if e.purpose == line.purpose {
+	if w.part(e).purpose == line.purpose {
 		return line.state
 	}
 	for _, before := range leadsTo[line.purpose] {
@@ -156,7 +176,7 @@ func (w *world) intentAimed(op *operation) *intent {
 	fits := func(*intent) bool { return false }
 	switch states := startsAt[line.purpose]; {
 	case chance < 4 && len(w.kept) > 0:
-		return w.intentOf(w.kept[op.rng.IntN(len(w.kept))].e.row)
+		return w.intentOf(w.part(w.kept[op.rng.IntN(len(w.kept))].e).row)
 	case chance < 4:
 	case chance < 7 && len(states) > 0:
 		fits = func(in *intent) bool { return slices.Contains(states, w.oracle.stateOf(in.rowKey())) }
@@ -215,16 +235,16 @@ func (w *world) hostility(e *entry) float64 {
 
 // aimedFault deals the classes of faults of a request's line in turn.
 func (w *world) aimedFault(e *entry, r *rand.Rand) fault {
-	state := w.stateFor(e)
+	state := w.meets(e)
 	if e.met {
-		e.op.metAt, e.op.metState = e.purpose, state
+		e.op.metAt, e.op.metState = w.part(e).purpose, state
 	}
 	kinds := faultsOf(e.purpose)[1:]
 	classes := classesOf(kinds)
 	if len(classes) == 0 {
 		return fault{kind: pass}
 	}
-	class := classes[w.turn("fault", e.purpose, state)%uint64(len(classes))]
+	class := classes[w.turn("fault", w.part(e).purpose, state)%uint64(len(classes))]
 	kinds = slices.DeleteFunc(kinds, func(k string) bool { return classOf(k) != class })
 	kind := kinds[r.IntN(len(kinds))]
 	if (e.op.kind.immortal || !e.met) && (kind == killedBefore || kind == killedAfter) {

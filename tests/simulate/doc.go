@@ -2,7 +2,7 @@
 // seed, and checks every promise after every step.
 //
 //	go run ./tests/simulate --seed 7 --steps 200 --profile storm
-//	go run ./tests/simulate --seed 1 --seeds 500 --profile all --coverage table.txt
+//	go run ./tests/simulate --seed 1 --seeds 1000 --profile all --coverage table.txt
 //
 // A violation is one line that names seed, step and invariant; the same seed, steps and profile find it again. The exit code
 // is 0 without a violation, 1 with one, 2 where the program itself could not go on. With --until-violation the first one
@@ -26,6 +26,17 @@
 // operators, a stream function, a poller. actors.go and rivals.go have what they do. outside.go has the outside system, with and
 // without idempotency keys, with and without a way to ask it. feed.go and shards.go deliver the tables' streams as Lambda does,
 // and as shards that split and close. A process that is killed makes no further request; another one takes its place.
+//
+// # Aimed runs
+//
+// Calm, storm and chaos leave to chance what meets what. A run of profile aimed is about one line of the coverage table (lines.go): requests
+// of one kind that find their row in one state, such as a finalize that finds its row taken over. Such requests are kept back at the gate
+// (aim.go), as a process does that stops just before it sends; other operations move the row to that state meanwhile (drive.go), and then the
+// request goes on, mostly into a fault, each class of faults in turn. Of its steps only those count that may change a row.
+//
+// The table (coverage.go) has a line for each operation of the protocol and state of its row, and a cell for each class of faults; faults
+// of one class come to the same for the row (never applied; applied and not told; late). Which kinds of a class met which operation has lines
+// of its own.
 //
 // # The oracle
 //

@@ -16,13 +16,13 @@ func (w *world) drive(busy bool) (bool, error) {
 		return false, nil
 	}
 	f := w.kept[0]
-	in := w.intentOf(f.e.row)
+	in := w.intentOf(w.part(f.e).row)
 	if in == nil {
 		f.drives = drivesMost
 		return false, nil
 	}
-	it := w.store.ledger.items[f.e.row]
-	if w.stateFor(f.e) == f.want { // watched
+	it := w.store.ledger.items[w.part(f.e).row]
+	if w.meets(f.e) == f.want { // watched
 		f.drives += 3
 		w.start(kindNamed("do"), func(op *operation) { op.intent, op.variant = in, variantOf(in, it) })
 		return true, w.failure
@@ -49,7 +49,7 @@ func (w *world) takeStep(step string, f *focus, in *intent, it item) (bool, erro
 	case "leap":
 		w.jump = max(time.Unix(it.num("expiresAt"), 0).Sub(w.now())+time.Minute, 0)
 	case "remove":
-		return true, w.removeExpired(f.e.row)
+		return true, w.removeExpired(w.part(f.e).row)
 	case "provide":
 		w.start(kindProvide, func(op *operation) {
 			op.moves, op.limit, op.tenant, op.plan = true, 5*time.Minute, in.tenant, in.tenant.plan
@@ -74,13 +74,13 @@ var movers = map[string]*opKind{"sweep": kindSweep, "reserve": kindReserve, "do"
 
 // firstStep is the step to where the row is wanted, or to the next state in turn that can be reached from where it is.
 func (w *world) firstStep(f *focus, in *intent, it item) string {
-	wants := reachable(f.e.purpose)
+	wants := reachable(w.part(f.e).purpose)
 	for range wants {
 		if step := w.next(f, in, it); step != "" {
 			return w.first(step, in)
 		}
-		f.want = wants[w.turn("state", f.e.purpose)%uint64(len(wants))]
-		if w.stateFor(f.e) == f.want {
+		f.want = wants[w.turn("state", w.part(f.e).purpose)%uint64(len(wants))]
+		if w.meets(f.e) == f.want {
 			return "there"
 		}
 	}
@@ -104,12 +104,12 @@ func (w *world) first(step string, in *intent) string {
 
 // next is the next step from the state of a row to the one that is wanted.
 func (w *world) next(f *focus, in *intent, it item) string {
-	state := w.oracle.stateOf(f.e.row)
+	state := w.oracle.stateOf(w.part(f.e).row)
 	pending := state == rowPending || state == rowOverdue
 	ended := state == rowApplied || state == rowReleased || state == rowUnverified
-	if f.e.rowID != "" && f.want != rowAbsent && f.want != rowPast && f.want != rowOther {
+	if w.part(f.e).rowID != "" && f.want != rowAbsent && f.want != rowPast && f.want != rowOther {
 		// The row that the request is about does not come back.
-		if gone := state == rowAbsent || state == rowPast || it.str("rowId") != f.e.rowID; gone || state == rowApplied ||
+		if gone := state == rowAbsent || state == rowPast || it.str("rowId") != w.part(f.e).rowID; gone || state == rowApplied ||
 			state == rowUnverified && f.want == rowReleased {
 			return ""
 		}
@@ -125,7 +125,7 @@ func (w *world) next(f *focus, in *intent, it item) string {
 		return "reserve"
 	}
 	switch want := f.want; {
-	case want == rowAbsent || want == rowPast || want == rowOther && it.str("rowId") == f.e.rowID:
+	case want == rowAbsent || want == rowPast || want == rowOther && it.str("rowId") == w.part(f.e).rowID:
 		return w.towardsTheEnd(state, in, it)
 	case want == rowOther:
 		return ""

@@ -51,6 +51,7 @@ type entry struct {
 	until   time.Time          // when the caller leaves, by the clock of the bubble; zero: never
 	rowID   string             // of the row that the request is about, where it names it
 	attempt int64              // that it is about, likewise
+	undoes  part               // what the request does to the call that it compensates
 	asked   bool               // it is decided whether it is kept back (aim.go)
 	met     bool               // it was, until its row was where it was wanted
 	leads   bool               // it is of use for what comes after it
@@ -203,6 +204,7 @@ func (c *processClient) Do(r *http.Request) (*http.Response, error) {
 	_, e.target, _ = strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	e.purpose, e.row = purposeOf(e.target, body)
 	e.rowID, e.attempt = guardOf(e.row, body)
+	e.undoes = undoingOf(body)
 	e.order = orderOf(e.purpose, body)
 	a := c.w.wait(r.Context(), e)
 	if a.resp != nil {
@@ -335,6 +337,27 @@ func guardOf(row key, body []byte) (rowID string, attempt int64) {
 		}
 	}
 	return "", 0
+}
+
+// part is what a transaction does to a second row.
+type part struct {
+	purpose string
+	row     key
+	rowID   string
+}
+
+// undoingOf is what a transaction does to the call that it compensates: "link" with its reservation, "compensated" in the end.
+func undoingOf(body []byte) part {
+	for _, it := range transactionOf(body) {
+		if it.Update == nil || !strings.HasPrefix(it.Update.Key.str("sk"), "TOOL#") {
+			continue
+		}
+		v := it.Update.ExpressionAttributeValues
+		if p := updatePurpose(it.Update.UpdateExpression, v); p == "link" || p == "compensated" {
+			return part{p, keyOf(it.Update.Key), v.str(":guardRow")}
+		}
+	}
+	return part{}
 }
 
 func transactionPurpose(items []transactItem) (string, key) {

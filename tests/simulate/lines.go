@@ -59,6 +59,8 @@ var aimedAt = []struct {
 	{"resolve applied", []string{"resolve"}},
 	{"erase mark", []string{"erase"}},
 	{"erase row", []string{"erase"}},
+	{"link", []string{"undo"}},
+	{"compensated", []string{"undo"}},
 	{"observe", []string{"do", "steps"}},
 	{"outside.act", []string{"do", "steps"}},
 	{"outside.find", []string{"do", "sweep"}},
@@ -101,6 +103,8 @@ func reachable(purpose string) []string {
 		return nil
 	case "reserve", "commit", "settle new", "read row", "observe", "outside.act", "outside.find", "person looks":
 		return without(wants, rowTakenOver, rowOther) // they name no row and no attempt
+	case "link", "compensated":
+		return []string{rowAbsent, rowPast, rowApplied, rowOther} // the original has been applied, which is for good
 	case "takeover", "commit failed":
 		return without(wants, rowPending, rowOverdue, rowHeld) // a row that is pending again has a newer attempt
 	case "finalize", "release", "extend", "settle late", "settle fenced":

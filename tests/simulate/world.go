@@ -481,6 +481,9 @@ func (w *world) trace(e *entry, f fault) {
 	}
 	if !w.calm { // while faults are possible
 		w.cover[coverKey{f.kind, e.purpose, row}]++
+		if u := e.undoes; u.purpose != "" {
+			w.cover[coverKey{f.kind, u.purpose, w.stateOfPart(u, 0)}]++
+		}
 	}
 	w.count("fault", f.kind)
 	w.note("%s op %d %s #%d %s %s %s: %s", w.now().Format("15:04:05.000000000"), e.op.id, e.op.name(), e.seq, e.purpose, e.row.sk, row, f.kind)
