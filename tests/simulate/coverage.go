@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 )
@@ -14,6 +16,7 @@ type coverKey struct{ fault, operation, state string }
 // total adds up runs.
 type total struct {
 	runs, steps int
+	earlier     int // runs whose coverage was read from files
 	stats       map[string]map[string]int
 	cover       map[coverKey]int
 	violations  []*violation
@@ -42,6 +45,62 @@ func (t *total) add(r run) {
 
 func (t *total) text() string {
 	return fmt.Sprintf("%d runs, %d steps, %d violations\n%s", t.runs, t.steps, len(t.violations), statsText(t.stats))
+}
+
+// counted is what a file of figures has.
+type counted struct {
+	Runs  int
+	Cells []cellCount
+}
+
+type cellCount struct {
+	Fault, Operation, State string
+	Count                   int
+}
+
+// read adds what earlier runs covered.
+func (t *total) read(files string) error {
+	for name := range strings.SplitSeq(files, ",") {
+		if name == "" {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		var c counted
+		if err := json.Unmarshal(text, &c); err != nil {
+			return fmt.Errorf("simulate: %s holds no figures of coverage: %w", name, err)
+		}
+		t.earlier += c.Runs
+		for _, cell := range c.Cells {
+			t.cover[coverKey{cell.Fault, cell.Operation, cell.State}] += cell.Count
+		}
+	}
+	return nil
+}
+
+// write writes the table, or its figures, to a file.
+func (t *total) write(name string) error {
+	if name == "" {
+		return nil
+	}
+	text, _ := t.table()
+	if strings.HasSuffix(name, ".json") {
+		c := counted{Runs: t.earlier + t.runs}
+		for k, n := range t.cover {
+			c.Cells = append(c.Cells, cellCount{k.fault, k.operation, k.state, n})
+		}
+		slices.SortFunc(c.Cells, func(a, b cellCount) int {
+			return cmp.Or(strings.Compare(a.Operation, b.Operation), strings.Compare(a.State, b.State), strings.Compare(a.Fault, b.Fault))
+		})
+		figures, err := json.Marshal(c)
+		if err != nil {
+			return err
+		}
+		text = string(figures)
+	}
+	return os.WriteFile(name, []byte(text), 0o600)
 }
 
 // table is which faults met which operation of the protocol in which state of its row, and which kinds of faults met which
@@ -88,7 +147,7 @@ func (t *total) table() (text string, empty []string) {
 		_, _ = fmt.Fprintln(&b)
 	}
 	return fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n\n%s\nempty:\n  %s\n",
-		t.runs, len(order), cells, len(empty), &b, strings.Join(empty, "\n  ")), empty
+		t.earlier+t.runs, len(order), cells, len(empty), &b, strings.Join(empty, "\n  ")), empty
 }
 
 // faultsOf are the faults that requests of one purpose can meet.

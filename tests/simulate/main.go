@@ -26,7 +26,8 @@ type flags struct {
 	json, verbose   bool
 	untilViolation  bool
 	minimise        bool
-	coverage        string
+	coverage, add   string
+	covered         bool
 	perStore        int
 	history         int
 	parallel        int
@@ -44,7 +45,9 @@ func parse(arguments []string) (*flags, error) {
 	set.BoolVar(&f.verbose, "v", false, "print every step")
 	set.BoolVar(&f.untilViolation, "until-violation", false, "stop at the first violation; exit code 1 and one line naming seed, step and invariant")
 	set.BoolVar(&f.minimise, "minimise", true, "shorten the history of a violation")
-	set.StringVar(&f.coverage, "coverage", "", "write the table of faults, operations and states to this file")
+	set.StringVar(&f.coverage, "coverage", "", "write the table of faults, operations and states to this file; its figures where the name ends with .json")
+	set.StringVar(&f.add, "add", "", "count what these .json files (separated by commas) of earlier runs cover as well")
+	set.BoolVar(&f.covered, "covered", false, "exit code 1 also where a cell of the table is empty, which is then named")
 	set.IntVar(&f.perStore, "per-store", 8, "runs that share one store process, which slows down as its streams grow")
 	set.IntVar(&f.parallel, "parallel", 0, "run this many operations truly at once instead, in real time (go run -race)")
 	set.IntVar(&f.history, "history", 40, "steps of a violation's history to print")
@@ -58,7 +61,7 @@ func parse(arguments []string) (*flags, error) {
 	if at < 0 && f.profile != "all" {
 		return nil, fmt.Errorf("simulate: unknown profile %q: calm, storm, chaos, aimed or all", f.profile)
 	}
-	if f.steps < 0 || f.perStore < 1 || f.seeds < 1 {
+	if f.steps < 0 || f.perStore < 1 || f.seeds < 1 && f.add == "" {
 		return nil, errors.New("simulate: want 0 steps or more, and at least one seed and one run per store")
 	}
 	if at >= 0 {
@@ -90,6 +93,10 @@ func (f *flags) run(t *testing.T) int {
 	s := newSession(f.perStore)
 	defer s.close()
 	total := newTotal()
+	if err := total.read(f.add); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	violations := 0
 	for seed := f.seed; seed < f.seed+f.seeds; seed++ {
 		cfg := config{seed: seed, steps: f.steps, profile: f.profileSelected}
@@ -123,12 +130,13 @@ func (f *flags) run(t *testing.T) int {
 	if f.seeds > 1 && !f.json {
 		fmt.Print(total.text())
 	}
-	if f.coverage != "" {
-		text, _ := total.table()
-		if err := os.WriteFile(f.coverage, []byte(text), 0o600); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 2
-		}
+	if err := total.write(f.coverage); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	if _, empty := total.table(); f.covered && len(empty) > 0 {
+		fmt.Printf("%d cells are empty:\n  %s\n", len(empty), strings.Join(empty, "\n  "))
+		return 1
 	}
 	if violations > 0 {
 		return 1
