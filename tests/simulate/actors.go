@@ -92,7 +92,7 @@ func prepareSleeper(w *world, op *operation) {
 func prepareCommit(w *world, op *operation) {
 	prepareCall(w, op)
 	for range 20 {
-		if op.intent.service.commit || op.intent.service.idempotent {
+		if op.intent.service.commit || op.intent.service.idempotent || w.cfg.profile.aimed && w.aim().state == rowHeld {
 			return
 		}
 		op.intent = w.intentFor(op)
@@ -408,7 +408,9 @@ func (op *operation) actAtDoor(ctx context.Context, w *world, d document, with f
 	}
 	held["result"], held["charged_tokens"] = r, chargeOf(a)
 	out, err := op.ask(recording(ctx), "finalize", held)
-	op.got(writers.Outcome(out.Outcome), out.Result, out.RowID)
+	if err == nil { // a door tells beside session_moved that it is recorded, and not what: its caller has just said it
+		op.got(writers.Outcome(out.Outcome), out.Result, out.RowID)
+	}
 	return err
 }
 

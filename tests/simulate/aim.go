@@ -214,9 +214,13 @@ func (w *world) turn(parts ...string) uint64 {
 
 // hostility is how many requests meet a fault: in an aimed run most of those that have met their moment, few on the way there.
 func (w *world) hostility(e *entry) float64 {
-	switch {
-	case !w.cfg.profile.aimed:
+	if !w.cfg.profile.aimed {
 		return w.cfg.profile.faults
+	}
+	if often, _, ok := bias(w.aim(), e.purpose, w.stateFor(e)); ok {
+		return often
+	}
+	switch {
 	case e.leads:
 		return 0
 	case e.row == (key{}) && e.dynamo(), e.op.moves:
@@ -235,6 +239,9 @@ func (w *world) hostility(e *entry) float64 {
 
 // aimedFault deals the classes of faults of a request's line in turn.
 func (w *world) aimedFault(e *entry, r *rand.Rand) fault {
+	if _, kind, ok := bias(w.aim(), e.purpose, w.stateFor(e)); ok {
+		return fault{kind: kind, wait: w.drawWait(r), pick: r.Uint64()}
+	}
 	state := w.meets(e)
 	if e.met {
 		e.op.metAt, e.op.metState = w.part(e).purpose, state

@@ -190,6 +190,9 @@ func (w *world) untilOverdue(it item) time.Duration {
 func (w *world) begins(kind *opKind, in *intent, it item, how ...string) {
 	w.start(kind, func(op *operation) {
 		op.moves, op.limit = true, 5*time.Minute
+		if w.aim().purpose == "verify settle" && kind.name == "do" {
+			op.moves, op.limit = false, patient // it is what the run is about
+		}
 		if kind == kindSweep {
 			return
 		}
@@ -274,7 +277,7 @@ func runCoHolder(ctx context.Context, w *world, op *operation) error {
 		held["reason"] = "given up"
 	}
 	d, err := op.ask(ctx, op.how, held)
-	if op.how == "finalize" {
+	if op.how == "finalize" && err == nil {
 		op.got(writers.Outcome(d.Outcome), d.Result, d.RowID)
 	}
 	return err

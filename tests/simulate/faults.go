@@ -235,7 +235,7 @@ func (w *world) execute(e *entry) error {
 	switch {
 	case e.purpose == "reserve" || e.purpose == "commit" || e.purpose == "settle new":
 		e.op.unanswered = e.op.unanswered || f.kind != pass
-	case writes(e.target) && e.row != (key{}) && e.purpose != "observe":
+	case writes(e.target) && e.row != (key{}):
 		e.op.unanswered = false
 	}
 	for _, one := range w.alike(e) {

@@ -310,7 +310,7 @@ func purposeOf(target string, body []byte) (string, key) {
 	k := keyOf(in.Key)
 	switch {
 	case strings.HasPrefix(k.pk, "OBS#"):
-		return "observe", key{strings.TrimPrefix(k.pk, "OBS#"), k.sk}
+		return "observe", key{} // it is an item of its own, whatever its row is
 	case target == "GetItem" && strings.HasPrefix(k.sk, "TOOL#"):
 		return "read row", k
 	case target == "GetItem" && k.sk == "PLAN":

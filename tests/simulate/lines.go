@@ -1,6 +1,9 @@
 package main
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // What aimed runs know of the protocol: which lines of the coverage table there are, and what leads to them.
 
@@ -31,7 +34,7 @@ var leadsTo = map[string][]coverLine{
 	"settle fenced": {{"finalize", rowTakenOver}},
 	"settle new":    {{"finalize", rowAbsent}, {"finalize", rowPast}},
 	"suspect":       {{"finalize", rowApplied}, {"finalize", rowOther}},
-	"verify settle": {{"finalize", rowUnverified}},
+	"verify settle": {{"finalize", rowUnverified}, {"takeover", rowApplied}},
 }
 
 // aimedAt are the purposes that aimed runs are about, and the operations that make such requests, which begin more often then.
@@ -61,7 +64,6 @@ var aimedAt = []struct {
 	{"erase row", []string{"erase"}},
 	{"link", []string{"undo"}},
 	{"compensated", []string{"undo"}},
-	{"observe", []string{"do", "steps"}},
 	{"outside.act", []string{"do", "steps"}},
 	{"outside.find", []string{"do", "sweep"}},
 	{"read row", []string{"look", "resolve"}},
@@ -85,7 +87,7 @@ var startsAt = map[string][]string{
 // rarity is how often requests of a purpose are kept back.
 func rarity(purpose string) float64 {
 	switch purpose {
-	case "read row", "observe":
+	case "read row":
 		return 0.05
 	case "reserve", "outside.act", "outside.find", "person looks":
 		return 0.1
@@ -101,7 +103,7 @@ func reachable(purpose string) []string {
 	switch purpose {
 	case "days pass", "shards split":
 		return nil
-	case "reserve", "commit", "settle new", "read row", "observe", "outside.act", "outside.find", "person looks":
+	case "reserve", "commit", "settle new", "read row", "outside.act", "outside.find", "person looks":
 		return without(wants, rowTakenOver, rowOther) // they name no row and no attempt
 	case "link", "compensated":
 		return []string{rowAbsent, rowPast, rowApplied, rowOther} // the original has been applied, which is for good
@@ -121,4 +123,20 @@ func without(all []string, names ...string) []string {
 var aimedWeights = map[string]int{
 	"steps": 20, "sleeper": 16, "look": 2, "http": 10, "sweep": 4, "set plan": 1, "grant": 1, "grant again": 1, "suspend": 1, "resolve": 8,
 	"erase": 4, "expire": 0, "hibernate": 0, "deliver": 3, "poll": 1, "rival poll": 1, "hasty person": 6, "impostor": 1, "undo": 8,
+}
+
+// bias is what makes a fault likelier, or less likely, where a line needs it: how often, and which.
+func bias(line coverLine, purpose, state string) (often float64, kind string, ok bool) {
+	pending := state == rowPending || state == rowOverdue
+	switch {
+	case line.purpose == "verify settle" && purpose == "outside.act":
+		return 0, "", true // the effect happens,
+	case line.purpose == "verify settle" && purpose == "outside.find" && pending:
+		return 0.9, liesAbsent, true // is not seen at first,
+	case line.purpose == "verify settle" && purpose == "outside.find":
+		return 0, "", true // and is found in the end
+	case strings.HasPrefix(line.purpose, "erase") && line.state != rowApplied && purpose == "outside.act":
+		return 0.6, refuses, true // rows that have failed may still change while they are erased
+	}
+	return 0, "", false
 }

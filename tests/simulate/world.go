@@ -252,7 +252,7 @@ func (w *world) tick() error {
 		w.pass(w.drawWait(r))
 	default:
 		e := w.choose(ready)
-		if e.row != (key{}) && !e.op.moves && e.purpose != "read row" && e.purpose != "observe" {
+		if e.row != (key{}) && !e.op.moves && e.purpose != "read row" {
 			w.touched++
 		}
 		if err := w.execute(e); err != nil {
