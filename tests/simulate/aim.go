@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
@@ -148,23 +149,25 @@ func (w *world) wantFor(e *entry) string {
 	return ""
 }
 
-// aim is the line that a run is about. Profiles may take turns, so that two seeds in a row have the same.
+// aim is the line that a run is about: the one that it was given, or the one that its seed decides. Seeds in a row go far apart, but
+// that two have the same, since profiles may take turns.
 func (w *world) aim() coverLine {
-	if w.line == (coverLine{}) {
-		var lines []coverLine
-		for n := range 2 {
-			for _, a := range aimedAt {
-				if n == 1 && !slices.Contains(rare, a.purpose) {
-					continue
-				}
-				for _, state := range reachable(a.purpose) {
-					lines = append(lines, coverLine{a.purpose, state})
-				}
-			}
+	if w.line = cmp.Or(w.line, w.cfg.aim); w.line == (coverLine{}) {
+		lines := aimedLines()
+		step := uint64(len(lines)) * 5 / 8
+		for gcd(step, uint64(len(lines))) != 1 {
+			step++
 		}
-		w.line = lines[w.cfg.seed/2%uint64(len(lines))]
+		w.line = lines[w.cfg.seed/2*step%uint64(len(lines))]
 	}
 	return w.line
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // intentAimed picks an action of use to the run; nil where there is none, or chance has it otherwise.

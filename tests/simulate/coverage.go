@@ -103,6 +103,24 @@ func (t *total) write(name string) error {
 	return os.WriteFile(name, []byte(text), 0o600)
 }
 
+// emptyLines are the lines with an empty cell that runs can be aimed at.
+func (t *total) emptyLines() (lines []coverLine) {
+	filled := map[coverLine]map[string]bool{}
+	for k, n := range t.cover {
+		l := coverLine{k.operation, k.state}
+		if filled[l] == nil {
+			filled[l] = map[string]bool{}
+		}
+		filled[l][classOf(k.fault)] = n > 0
+	}
+	for _, l := range aimedLines() {
+		if f := filled[l]; f != nil && len(f) < len(classesOf(faultsOf(l.purpose))) && !slices.Contains(lines, l) {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
 // table is which faults met which operation of the protocol in which state of its row, and which kinds of faults met which
 // operation. empty are the cells of both that the runs did not reach.
 func (t *total) table() (text string, empty []string) {

@@ -204,10 +204,15 @@ func (w *world) begins(kind *opKind, in *intent, it item, how ...string) {
 		}
 		op.seen = it
 		// Who says that it did not happen cannot know, since another one holds the same reservation.
-		if ref := it.str("lookup"); op.how == "release" || op.how == "finalize" && len(w.out.byRef[ref]) == 0 {
+		if ref := it.str("lookup"); op.how == "release" || op.how == "finalize" && !w.happened(ref, it.str("rowId")) {
 			w.lied(ref, "a co-holder lies: "+op.how)
 		}
 	})
+}
+
+// happened tells whether an action took effect in the life of a row.
+func (w *world) happened(ref, rowID string) bool {
+	return slices.ContainsFunc(w.out.byRef[ref], func(e *effect) bool { return e.rowID == rowID })
 }
 
 // variantOf is the variant of an action that a row is about.

@@ -75,6 +75,21 @@ var rare = []string{
 	"erase row",
 }
 
+// aimedLines are the lines that runs are about, in turn.
+func aimedLines() (lines []coverLine) {
+	for n := range 2 {
+		for _, a := range aimedAt {
+			if n == 1 && !slices.Contains(rare, a.purpose) {
+				continue
+			}
+			for _, state := range reachable(a.purpose) {
+				lines = append(lines, coverLine{a.purpose, state})
+			}
+		}
+	}
+	return lines
+}
+
 // startsAt are the states in which operations that make requests of a purpose look for their row.
 var startsAt = map[string][]string{
 	"takeover":        {rowReleased, rowUnverified},

@@ -28,6 +28,9 @@ type flags struct {
 	minimise        bool
 	coverage, add   string
 	covered         bool
+	aim             string
+	fill            int
+	lineSelected    coverLine
 	perStore        int
 	history         int
 	parallel        int
@@ -47,6 +50,8 @@ func parse(arguments []string) (*flags, error) {
 	set.BoolVar(&f.minimise, "minimise", true, "shorten the history of a violation")
 	set.StringVar(&f.coverage, "coverage", "", "write the table of faults, operations and states to this file; its figures where the name ends with .json")
 	set.StringVar(&f.add, "add", "", "count what these .json files (separated by commas) of earlier runs cover as well")
+	set.StringVar(&f.aim, "aim", "", `what an aimed run is about, as in "settle late, held"; else the seed decides`)
+	set.IntVar(&f.fill, "fill", 0, "then aim up to this many more runs at each line of the table that has an empty cell")
 	set.BoolVar(&f.covered, "covered", false, "exit code 1 also where a cell of the table is empty, which is then named")
 	set.IntVar(&f.perStore, "per-store", 8, "runs that share one store process, which slows down as its streams grow")
 	set.IntVar(&f.parallel, "parallel", 0, "run this many operations truly at once instead, in real time (go run -race)")
@@ -66,6 +71,13 @@ func parse(arguments []string) (*flags, error) {
 	}
 	if at >= 0 {
 		f.profileSelected = profiles[at]
+	}
+	if f.aim != "" {
+		purpose, state, _ := strings.Cut(f.aim, ", ")
+		f.lineSelected = coverLine{purpose, state}
+		if !slices.Contains(aimedLines(), f.lineSelected) {
+			return nil, fmt.Errorf("simulate: no aimed run is about %q: want an operation and a state of the coverage table", f.aim)
+		}
 	}
 	return f, nil
 }
@@ -97,35 +109,22 @@ func (f *flags) run(t *testing.T) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	violations := 0
 	for seed := f.seed; seed < f.seed+f.seeds; seed++ {
-		cfg := config{seed: seed, steps: f.steps, profile: f.profileSelected}
+		cfg := config{seed: seed, steps: f.steps, profile: f.profileSelected, aim: f.lineSelected}
 		if f.profile == "all" {
 			cfg.profile = inTurn(seed)
 		}
-		if f.verbose {
-			cfg.verbose = os.Stderr
-		}
-		run := s.simulate
-		if f.parallel > 0 {
-			run = s.parallel(f.parallel)
-		}
-		out, err := run(t, cfg)
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "simulate: seed %d: %v\n", seed, err)
+		if err := f.one(t, s, total, cfg); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 2
 		}
-		total.add(out)
-		f.print(out)
-		if out.Violation != nil {
-			violations++
-			if f.minimise && f.parallel == 0 {
-				f.printMinimised(s.minimise(t, cfg, out))
-			}
-			if f.untilViolation {
-				break
-			}
+		if f.untilViolation && len(total.violations) > 0 {
+			break
 		}
+	}
+	if err := f.fillLines(t, s, total); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
 	}
 	if f.seeds > 1 && !f.json {
 		fmt.Print(total.text())
@@ -138,10 +137,46 @@ func (f *flags) run(t *testing.T) int {
 		fmt.Printf("%d cells are empty:\n  %s\n", len(empty), strings.Join(empty, "\n  "))
 		return 1
 	}
-	if violations > 0 {
+	if len(total.violations) > 0 {
 		return 1
 	}
 	return 0
+}
+
+// one runs one seed and tells of it.
+func (f *flags) one(t *testing.T, s *session, total *total, cfg config) error {
+	if f.verbose {
+		cfg.verbose = os.Stderr
+	}
+	run := s.simulate
+	if f.parallel > 0 {
+		run = s.parallel(f.parallel)
+	}
+	out, err := run(t, cfg)
+	if err != nil {
+		return fmt.Errorf("simulate: seed %d: %w", cfg.seed, err)
+	}
+	total.add(out)
+	f.print(out, cfg)
+	if out.Violation != nil && f.minimise && f.parallel == 0 {
+		f.printMinimised(s.minimise(t, cfg, out))
+	}
+	return nil
+}
+
+// fillLines aims runs at the lines that have an empty cell, with the seeds after the last, in rounds, so that what one finds counts for all.
+func (f *flags) fillLines(t *testing.T, s *session, total *total) error {
+	seed := f.seed + f.seeds
+	for range f.fill {
+		for _, line := range total.emptyLines() {
+			cfg := config{seed: seed, steps: f.steps, profile: profiles[3], aim: line}
+			if err := f.one(t, s, total, cfg); err != nil {
+				return err
+			}
+			seed++
+		}
+	}
+	return nil
 }
 
 // inTurn is the profile of a seed where all take turns: every second run is aimed, since its line is the narrower.
@@ -152,7 +187,7 @@ func inTurn(seed uint64) profile {
 	return profiles[seed/2%3]
 }
 
-func (f *flags) print(out run) {
+func (f *flags) print(out run, cfg config) {
 	if f.json {
 		_ = json.NewEncoder(os.Stdout).Encode(out) // to a terminal or a pipe
 		return
@@ -162,13 +197,22 @@ func (f *flags) print(out run) {
 		if !f.untilViolation {
 			fmt.Println(strings.Join(out.History[max(0, len(out.History)-f.history):], "\n"))
 		}
-		fmt.Printf("again: go run ./tests/simulate --seed %d --steps %d --profile %s\n", out.Seed, f.steps, out.Profile)
+		fmt.Printf("again: %s\n", again(cfg))
 		return
 	}
 	if f.seeds == 1 {
 		fmt.Printf("seed %d, profile %s: %d steps, %s of simulated time, trace %s: no violation\n", out.Seed, out.Profile, out.Steps, out.Simulated.Round(1e9), out.Hash)
 		fmt.Print(statsText(out.Stats))
 	}
+}
+
+// again is the command that runs a configuration again.
+func again(cfg config) string {
+	text := fmt.Sprintf("go run ./tests/simulate --seed %d --steps %d --profile %s", cfg.seed, cfg.steps, cfg.profile.name)
+	if cfg.aim != (coverLine{}) {
+		text += fmt.Sprintf(" --aim %q", cfg.aim.purpose+", "+cfg.aim.state)
+	}
+	return text
 }
 
 func (f *flags) printMinimised(m *minimised) {

@@ -172,7 +172,7 @@ func debitsOf(k key, it item) map[key]int64 {
 
 // move keeps account of what rows have debited. What leaves the table, by time or by an erase, stays accounted for.
 func (o *oracle) move(r *record, touched map[key]bool) {
-	replaced := r.old != nil && (r.new == nil || r.new.str("rowId") != r.old.str("rowId"))
+	replaced := r.old != nil && (r.new == nil || r.new.str("rowId") != r.old.str("rowId") || r.new.num("version") == 1)
 	before := o.taken[r.key]
 	if !replaced {
 		after := debitsOf(r.key, r.new)
@@ -515,6 +515,9 @@ func (o *oracle) ended(op *operation, code string) error {
 		if o.archived[r.new.str("rowId")] || o.outlived(r) {
 			o.w.count("beyond promise", "call refused after the retention of its own row")
 			continue
+		}
+		if it := o.w.store.ledger.items[r.key]; r.new.str("state") == "pending" && it.str("state") == "failed" && it.str("rowId") == r.new.str("rowId") {
+			continue // its own attempt, of which it never heard, was given back by somebody else
 		}
 		return o.w.broken(invRefused, "operation %d %s was refused with %s and wrote %v", op.id, op.name(), code, r.key)
 	}

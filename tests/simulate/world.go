@@ -57,6 +57,7 @@ type config struct {
 	steps   int
 	profile profile
 	skip    map[string]bool // operations ("op 7") and faults ("fault 7/3") that the minimiser leaves out
+	aim     coverLine       // that an aimed run is about; zero: the seed decides
 	verbose io.Writer       // nil: silent
 	alive   *atomic.Int64   // counts steps, for whoever watches that time goes on
 }
