@@ -436,18 +436,21 @@ func (w *world) checkFence(op *operation, c writers.CallInfo) {
 		_ = w.broken(invFence, "operation %d acts on attempt %d of %s, which was never reserved", op.id, c.Attempt, op.rowKey().sk)
 	case !now.Before(deadline):
 		_ = w.broken(invFence, "operation %d acts on attempt %d of %s at %s, after its deadline %s", op.id, c.Attempt, op.rowKey().sk, now, deadline)
-	case it.str("state") != "pending" && it.str("rowId") == c.RowID && it.num("attempt") == int64(c.Attempt) && w.harmless(op):
+	case it.str("state") == "pending" && it.str("rowId") == c.RowID && it.num("attempt") == int64(c.Attempt):
+	case w.lies[op.args().Ref] != "", it.str("rowId") == c.RowID && it.num("attempt") == int64(c.Attempt) && w.harmless(op):
 		w.count("beyond promise", "act after the call was settled by somebody else, harmless or after a lie")
-	case it.str("state") != "pending" || it.str("rowId") != c.RowID || it.num("attempt") != int64(c.Attempt):
+	default:
 		_ = w.broken(invFence, "operation %d acts on attempt %d of %s, which is %s, attempt %d",
 			op.id, c.Attempt, op.rowKey().sk, w.oracle.stateOf(op.rowKey()), it.num("attempt"))
 	}
 }
 
 // harmless tells whether a second effect of an operation's action is no broken promise. Somebody may settle a call as applied while
-// its holder is about to act, where an earlier effect is found late: that needs a tool that may be repeated, or a lie.
+// its holder is about to act, where an earlier effect is found late: that needs a tool that may be repeated, or an action that was asked
+// for once more after the time for which its call was remembered.
 func (w *world) harmless(op *operation) bool {
-	return op.intent.service.idempotent || w.lies[op.args().Ref] != ""
+	return op.intent.service.idempotent ||
+		slices.ContainsFunc(w.out.byRef[op.args().Ref], func(e *effect) bool { return w.oracle.archived[e.rowID] })
 }
 
 // effectLanded holds that one action has one effect, but for what the protocol says that it cannot hold, which is counted.
