@@ -14,8 +14,8 @@ import (
 func (c *request) own(r *schema.Row) bool { return r.Holder == c.nonce }
 
 // decide says what an existing row means for the call: it is our own, it has the result, or it refuses the call (out or
-// err is set). Else next is what the following try has to deal with: nil for nothing, a failed row to be taken over, or
-// the row as it is after waiting.
+// err is set). Else next is what the following try has to deal with: nil for nothing, a failed row to be taken over, or,
+// with out.again, the row as it is by now, of which nothing has been decided.
 func (c *request) decide(ctx context.Context, found *schema.Row, waits *waiter) (out written, next *schema.Row, err error) {
 	now := c.l.now()
 	if found.Expired(now) {
@@ -55,7 +55,7 @@ func (c *request) unsettled(ctx context.Context, found *schema.Row, waits *waite
 			if err != nil {
 				err = c.failed(ctx, err)
 			}
-			return written{}, row, err
+			return written{again: true}, row, err
 		}
 		c.observe(ctx, observation{inFlight: 1}, found)
 		return written{}, nil, c.inProgress(found, settles, c.l.now())
@@ -68,7 +68,7 @@ func (c *request) unsettled(ctx context.Context, found *schema.Row, waits *waite
 		return written{}, found, nil
 	}
 	row, err := c.expire(ctx, found)
-	return written{}, row, err
+	return written{again: true}, row, err // somebody else may have come first: only the attempt that was verified is taken over
 }
 
 // settles is the moment from which "absent" counts: an act issued in time has landed by then.

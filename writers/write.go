@@ -66,8 +66,9 @@ func (s Session) Reserve(ctx context.Context, c Call) (hold *Reservation, done *
 
 // written is how the first transaction of a call ended: our own row, or what an earlier attempt left.
 type written struct {
-	row  *schema.Row
-	done *Raw
+	row   *schema.Row
+	done  *Raw
+	again bool // nothing has ended: the row has changed, and is to be looked at anew before anything is done about it
 }
 
 // write sends the call's transaction until it is written, or until what is found decides otherwise. Each turn does one
@@ -93,6 +94,9 @@ func (c *request) write(ctx context.Context) (written, error) {
 				return out, err
 			}
 			found = next // nil: nothing is in the way; failed: to be taken over
+			if out.again && found != nil {
+				continue
+			}
 		}
 		debits, err := pay.debits(ctx)
 		if err != nil {
