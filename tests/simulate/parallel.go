@@ -111,7 +111,10 @@ func (p *parallel) rest() error {
 		}
 	}
 	for _, l := range w.feed.lanes {
-		for range 1 + len(l.records)/50 {
+		for range 20 + len(l.records) { // an invocation takes one record at least, but where it is given old ones alone
+			if l.done == len(l.records) {
+				break
+			}
 			w.launch(w.prepared(deliverKind(l), nil))
 			p.join()
 		}
