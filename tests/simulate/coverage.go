@@ -114,7 +114,7 @@ func (t *total) emptyLines() (lines []coverLine) {
 		filled[l][classOf(k.fault)] = n > 0
 	}
 	for _, l := range aimedLines() {
-		if f := filled[l]; f != nil && len(f) < len(classesOf(faultsOf(l.purpose))) && !slices.Contains(lines, l) {
+		if len(filled[l]) < len(classesOf(faultsOf(l.purpose))) && !slices.Contains(lines, l) {
 			lines = append(lines, l)
 		}
 	}
@@ -137,6 +137,9 @@ func (t *total) table() (text string, empty []string) {
 			kinds[k.operation] = map[string]int{}
 		}
 		kinds[k.operation][k.fault] += n
+	}
+	for _, l := range aimedLines() {
+		lines[l] += 0 // a line that nobody has met is as empty as one can be
 	}
 	order := slices.SortedFunc(maps.Keys(lines), func(a, b coverLine) int {
 		return cmp.Or(strings.Compare(a.purpose, b.purpose), strings.Compare(a.state, b.state))

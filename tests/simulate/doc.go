@@ -5,7 +5,7 @@
 //	go run ./tests/simulate --seed 1 --seeds 1000 --profile all --coverage table.txt
 //
 // A violation is one line that names seed, step and invariant; the same seed, steps and profile find it again. The exit code
-// is 0 without a violation, 1 with one, 2 where the program itself could not go on. With --until-violation the first one
+// is 0 without a violation, 1 with one (with --covered also where a cell is empty), 2 where the program itself could not go on. With --until-violation the first one
 // ends the program; --minimise=false leaves its history as it is, which is faster.
 //
 // # How it works
@@ -36,7 +36,8 @@
 //
 // The table (coverage.go) has a line for each operation of the protocol and state of its row, and a cell for each class of faults; faults
 // of one class come to the same for the row (never applied; applied and not told; late). Which kinds of a class met which operation has lines
-// of its own.
+// of its own. --aim names the line of a run, --fill aims further runs at every line with an empty cell, --add counts earlier runs as well.
+// The faults of an aimed run are dealt in turn, so that one that is left out changes those after it: the minimiser shortens such a history less.
 //
 // # The oracle
 //

@@ -38,7 +38,7 @@ type flags struct {
 }
 
 func parse(arguments []string) (*flags, error) {
-	f := &flags{}
+	f, named := &flags{}, false
 	set := flag.NewFlagSet("simulate", flag.ContinueOnError)
 	set.Uint64Var(&f.seed, "seed", 1, "the first seed")
 	set.Uint64Var(&f.seeds, "seeds", 1, "how many seeds to run, one after the other")
@@ -61,6 +61,13 @@ func parse(arguments []string) (*flags, error) {
 	}
 	if set.NArg() > 0 {
 		return nil, fmt.Errorf("simulate: unknown argument %q", set.Arg(0))
+	}
+	set.Visit(func(g *flag.Flag) { named = named || g.Name == "profile" })
+	if f.aim != "" && !named {
+		f.profile = "aimed"
+	}
+	if f.aim != "" && f.profile != "aimed" {
+		return nil, fmt.Errorf("simulate: --aim is for profile aimed, not %s", f.profile)
 	}
 	at := slices.IndexFunc(profiles, func(p profile) bool { return p.name == f.profile })
 	if at < 0 && f.profile != "all" {
