@@ -48,6 +48,7 @@ type oracle struct {
 	expected  map[string]int              // events, as type|entity|version
 	observed  map[string]map[string]int64 // of observations: counters
 	rowOf     map[string]key              // of a row id
+	asked     map[string]args             // by lookup: what an action is
 	fresh     []string                    // events of the record that is being read
 }
 
@@ -60,7 +61,7 @@ func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, debits: map[key]int64{}, taken: map[key]map[key]taken{}, epochs: map[key]int{}, erased: map[key]bool{}, deadlines: map[string]time.Time{}, horizons: map[string]time.Duration{},
 		archived: map[string]bool{}, reborn: map[string]bool{}, attempts: map[string]map[string]bool{}, expected: map[string]int{},
-		observed: map[string]map[string]int64{}, rowOf: map[string]key{},
+		observed: map[string]map[string]int64{}, rowOf: map[string]key{}, asked: map[string]args{},
 	}
 }
 

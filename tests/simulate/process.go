@@ -188,6 +188,7 @@ func (w *world) populate() {
 			if r.IntN(8) == 0 {
 				in.variants[v].Amount = 0
 			}
+			w.oracle.asked[in.variants[v].Ref] = in.variants[v]
 		}
 		if r.IntN(3) == 0 {
 			in.cursor = fmt.Sprintf("cursor-%d", n)

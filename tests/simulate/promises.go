@@ -45,10 +45,35 @@ func (o *oracle) rowHeld(r *record) error {
 	if r.old != nil && r.old.str("rowId") == r.new.str("rowId") && r.old.str("lookup") != r.new.str("lookup") {
 		return o.w.broken(invOneIntent, "%s was about %s and is about %s", r.key.sk, r.old.str("lookup"), r.new.str("lookup"))
 	}
-	for _, check := range []func(*record) error{o.keptLong, o.paidByToday, o.mayBeAbsent} {
+	for _, check := range []func(*record) error{o.keptLong, o.paidByToday, o.mayBeAbsent, o.asAsked} {
 		if err := check(r); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// asAsked holds that a call reserves what its action costs, and is charged what its holder says in the end; where somebody else records
+// it, what was reserved.
+func (o *oracle) asAsked(r *record) error {
+	a, known := o.asked[r.new.str("lookup")]
+	if !known {
+		return nil
+	}
+	if r.old.str("state") == "pending" && r.new.num("appliedAttempt") < r.new.num("attempt") {
+		return nil // the newer attempt has paid, for the one effect that there is
+	}
+	applied := r.new.str("state") == "applied" && (r.old.str("state") != "applied" || r.old.str("rowId") != r.new.str("rowId"))
+	switch by := r.new.str("settledBy"); {
+	case r.new.str("state") == "pending" && beginsAnew(r) && sum(r.new.debits()) != a.Amount:
+		return o.w.broken(invBooks, "%s costs %d and reserves %d", r.key.sk, a.Amount, sum(r.new.debits()))
+	case applied && beginsAnew(r) && r.new.num("chargedTokens") != a.Amount && r.new.num("chargedTokens") != chargeOf(a):
+		// A door's commit costs what it says; the library's, what its tool charges.
+		return o.w.broken(invBooks, "%s costs %d or %d and is charged %d", r.key.sk, a.Amount, chargeOf(a), r.new.num("chargedTokens"))
+	case applied && !beginsAnew(r) && by == "holder" && r.new.num("chargedTokens") != chargeOf(a):
+		return o.w.broken(invBooks, "%s comes to %d and is charged %d", r.key.sk, chargeOf(a), r.new.num("chargedTokens"))
+	case applied && !beginsAnew(r) && by != "holder" && r.new.num("chargedTokens") != a.Amount:
+		return o.w.broken(invBooks, "%s costs %d and is charged %d by %s", r.key.sk, a.Amount, r.new.num("chargedTokens"), by)
 	}
 	return nil
 }
