@@ -89,10 +89,10 @@ const maxRounds = 8
 
 // Erase removes everything of a tenant from both tables and the ResultStore. It first looks, and refuses as long as a call
 // is pending, may still land, or failed without anybody knowing whether it took effect: nothing is erased then. Else it
-// suspends the tenant, looks once more where it was not suspended yet (a call that began meanwhile is in the way like any other;
-// the tenant stays suspended then), removes rows, results, observations, sessions and quota items, the plan and the grants last, and looks
-// again until nothing is left. An Erase that was interrupted anywhere is finished by the next one. Nothing of the tenant
-// being there is no error.
+// suspends the tenant, looks once more where it was not suspended yet (a call that began meanwhile is in the way like any
+// other; the tenant stays suspended then), removes rows, results, observations, sessions and quota items, the plan and the
+// grants last, and looks again until nothing is left. An Erase that was interrupted anywhere is finished by the next one.
+// Nothing of the tenant being there is no error.
 //
 // It reads the whole ledger table at least once and, where it erased something, once more. Every row leaves with its
 // LedgerRowArchived event. Afterwards a key that is used again is a new action.
@@ -139,7 +139,6 @@ func (t Tenant) newErasure(op string, cfg Erasure) (*erasure, error) {
 }
 
 func (e *erasure) run(ctx context.Context) error {
-	stopped := false // a suspension was in force before the look that follows
 	for round := range maxRounds {
 		seen, err := e.look(ctx)
 		if err != nil {
@@ -163,9 +162,8 @@ func (e *erasure) run(ctx context.Context) error {
 		if err := e.stop(ctx, seen, round); err != nil {
 			return err
 		}
-		if late := seen.plan != nil && !seen.plan.Suspended; late && !stopped {
-			stopped = true // a call may have begun between the look and the suspension: its quota items must not go before it ends
-			continue
+		if seen.plan != nil && !seen.plan.Suspended {
+			continue // a call may have begun between the look and the suspension: its quota items must not go before it ends
 		}
 		if err := e.remove(ctx, seen); err != nil {
 			return err
