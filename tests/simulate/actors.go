@@ -485,37 +485,40 @@ func runErase(ctx context.Context, w *world, op *operation) error {
 
 // runExpire lets days pass, after which the store removes what has expired, as it does behind everybody's back.
 func runExpire(ctx context.Context, w *world, op *operation) error {
-	for range 20 {
-		alone := false
+	_, err := w.askUntil(ctx, 5*time.Second, func(int) bool {
+		alone := !slices.ContainsFunc(w.alive, func(o *operation) bool { return o != op && o.kind.name != "sleeper" })
+		if alone {
+			w.jump = []time.Duration{time.Hour, 26 * time.Hour, 4 * 24 * time.Hour}[op.rng.IntN(3)]
+		}
+		return alone
+	})
+	return err
+}
+
+// asksMost is how often somebody asks whether days may pass.
+const asksMost = 20
+
+// askUntil asks the scheduler, with a pause in between, until it says yes, or has been asked often enough.
+func (w *world) askUntil(ctx context.Context, pause time.Duration, may func(n int) bool) (yes bool, err error) {
+	for n := range asksMost {
 		a := w.call(ctx, "days pass", "", func(fault) answer {
-			alone = !slices.ContainsFunc(w.alive, func(o *operation) bool { return o != op && o.kind.name != "sleeper" })
-			if alone {
-				w.jump = []time.Duration{time.Hour, 26 * time.Hour, 4 * 24 * time.Hour}[op.rng.IntN(3)]
-			}
+			yes = may(n)
 			return answer{}
 		})
-		if a.err != nil || alone {
-			return a.err
+		if a.err != nil || yes {
+			return yes, a.err
 		}
-		sleep(ctx, 5*time.Second)
+		sleep(ctx, pause)
 	}
-	return nil
+	return false, nil
 }
 
 // quiet waits until nobody else is under way, for a while; nothing new begins meanwhile.
 func (w *world) quiet(ctx context.Context, op *operation) {
-	for n := range 20 {
-		alone := false
-		a := w.call(ctx, "days pass", "", func(fault) answer {
-			alone = len(w.alive) == 1 || n == 19
-			op.still = !alone
-			return answer{}
-		})
-		if a.err != nil || alone {
-			return
-		}
-		sleep(ctx, lease)
-	}
+	_, _ = w.askUntil(ctx, lease, func(n int) bool { // whoever is killed meanwhile finds that out by himself
+		op.still = len(w.alive) > 1 && n < asksMost-1
+		return !op.still
+	})
 }
 
 // tenantOf is the tenant that a partition key belongs to; "" where it is nobody's.

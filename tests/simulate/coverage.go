@@ -85,8 +85,10 @@ func (t *total) write(name string) error {
 	if name == "" {
 		return nil
 	}
-	text, _ := t.table()
-	if strings.HasSuffix(name, ".json") {
+	var text string
+	if !strings.HasSuffix(name, ".json") {
+		text, _ = t.table()
+	} else {
 		c := counted{Runs: t.earlier + t.runs}
 		for k, n := range t.cover {
 			c.Cells = append(c.Cells, cellCount{k.fault, k.operation, k.state, n})
@@ -105,18 +107,28 @@ func (t *total) write(name string) error {
 
 // emptyLines are the lines with an empty cell that runs can be aimed at.
 func (t *total) emptyLines() (lines []coverLine) {
-	filled := map[coverLine]map[string]bool{}
-	for k, n := range t.cover {
-		l := coverLine{k.operation, k.state}
-		if filled[l] == nil {
-			filled[l] = map[string]bool{}
-		}
-		filled[l][classOf(k.fault)] = n > 0
-	}
+	byClass := t.byClass()
 	for _, l := range aimedLines() {
-		if len(filled[l]) < len(classesOf(faultsOf(l.purpose))) && !slices.Contains(lines, l) {
+		empty := func(class string) bool { return byClass[l][class] == 0 }
+		if slices.ContainsFunc(classesOf(faultsOf(l.purpose)), empty) && !slices.Contains(lines, l) {
 			lines = append(lines, l)
 		}
+	}
+	return lines
+}
+
+// byClass counts the classes of faults of each line; also of lines that nobody has met, which are as empty as one can be.
+func (t *total) byClass() map[coverLine]map[string]int {
+	lines := map[coverLine]map[string]int{}
+	for _, l := range aimedLines() {
+		lines[l] = map[string]int{}
+	}
+	for k, n := range t.cover {
+		l := coverLine{k.operation, k.state}
+		if lines[l] == nil {
+			lines[l] = map[string]int{}
+		}
+		lines[l][classOf(k.fault)] += n
 	}
 	return lines
 }
@@ -124,22 +136,12 @@ func (t *total) emptyLines() (lines []coverLine) {
 // table is which faults met which operation of the protocol in which state of its row, and which kinds of faults met which
 // operation. empty are the cells of both that the runs did not reach.
 func (t *total) table() (text string, empty []string) {
-	lines, byLine := map[coverLine]int{}, map[coverLine]map[string]int{}
-	kinds := map[string]map[string]int{}
+	lines, kinds := t.byClass(), map[string]map[string]int{}
 	for k, n := range t.cover {
-		l := coverLine{k.operation, k.state}
-		lines[l] += n
-		if byLine[l] == nil {
-			byLine[l] = map[string]int{}
-		}
-		byLine[l][classOf(k.fault)] += n
 		if kinds[k.operation] == nil {
 			kinds[k.operation] = map[string]int{}
 		}
 		kinds[k.operation][k.fault] += n
-	}
-	for _, l := range aimedLines() {
-		lines[l] += 0 // a line that nobody has met is as empty as one can be
 	}
 	order := slices.SortedFunc(maps.Keys(lines), func(a, b coverLine) int {
 		return cmp.Or(strings.Compare(a.purpose, b.purpose), strings.Compare(a.state, b.state))
@@ -154,9 +156,13 @@ func (t *total) table() (text string, empty []string) {
 		_, _ = fmt.Fprintf(&b, " %s %d,", what, n)
 	}
 	for _, l := range order {
-		_, _ = fmt.Fprintf(&b, "%-18s %-22s %7d:", l.purpose, l.state, lines[l])
+		requests := 0
+		for _, n := range lines[l] {
+			requests += n
+		}
+		_, _ = fmt.Fprintf(&b, "%-18s %-22s %7d:", l.purpose, l.state, requests)
 		for _, class := range classesOf(faultsOf(l.purpose)) {
-			cell(l.purpose+", "+l.state, class, byLine[l][class])
+			cell(l.purpose+", "+l.state, class, lines[l][class])
 		}
 		_, _ = fmt.Fprintln(&b)
 	}

@@ -55,7 +55,7 @@ func (w *world) takeStep(step string, f *focus, in *intent, it item) (bool, erro
 			op.moves, op.limit, op.tenant, op.plan = true, 5*time.Minute, in.tenant, in.tenant.plan
 		})
 	case "original":
-		w.begins(kindNamed("do"), in.compensates, w.store.ledger.items[in.compensates.rowKey()])
+		w.begins(kindNamed("do"), in.compensates, w.store.ledger.items[in.compensates.rowKey()], "")
 	case "release", "extend", "finalize":
 		w.begins(kindCoHolder, in, it, step)
 	default:
@@ -64,7 +64,7 @@ func (w *world) takeStep(step string, f *focus, in *intent, it item) (bool, erro
 			f.drives = drivesMost
 			return false, nil
 		}
-		w.begins(kind, in, it)
+		w.begins(kind, in, it, "")
 	}
 	return true, w.failure
 }
@@ -187,7 +187,7 @@ func (w *world) untilOverdue(it item) time.Duration {
 }
 
 // begins starts an operation that moves a row, as whoever asked for its action.
-func (w *world) begins(kind *opKind, in *intent, it item, how ...string) {
+func (w *world) begins(kind *opKind, in *intent, it item, how string) {
 	w.start(kind, func(op *operation) {
 		op.moves, op.limit = true, 5*time.Minute
 		if w.aim().purpose == "verify settle" && kind.name == "do" {
@@ -196,13 +196,10 @@ func (w *world) begins(kind *opKind, in *intent, it item, how ...string) {
 		if kind == kindSweep {
 			return
 		}
-		if op.intent, op.variant = in, 0; !w.ended(it) {
+		op.intent, op.variant, op.seen, op.how = in, 0, it, how
+		if state := w.oracle.stateOf(in.rowKey()); state != rowAbsent && state != rowPast {
 			op.variant = variantOf(in, it)
 		}
-		for _, h := range how {
-			op.how = h
-		}
-		op.seen = it
 		// Who says that it did not happen cannot know, since another one holds the same reservation.
 		if ref := it.str("lookup"); op.how == "release" || op.how == "finalize" && !w.happened(ref, it.str("rowId")) {
 			w.lied(ref, "a co-holder lies: "+op.how)
@@ -221,11 +218,6 @@ func variantOf(in *intent, it item) int {
 		return 1
 	}
 	return 0
-}
-
-func (w *world) ended(it item) bool {
-	end := it.num("expiresAt")
-	return it == nil || end != 0 && end < w.now().Unix()
 }
 
 // intentOf is the action whose call a row keeps.

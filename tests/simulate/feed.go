@@ -174,7 +174,7 @@ func (f *feed) parentsFirst(name string) {
 	}
 	for _, r := range s.parent.records {
 		for _, ev := range f.eventsOf[r] {
-			if _, rest, _ := strings.Cut(ev, "|"); f.w.oracle.reborn[rest[:strings.LastIndexByte(rest, '|')]] {
+			if f.w.oracle.ofReborn(ev) {
 				continue
 			}
 			if f.poller.got[ev] == nil {
@@ -376,7 +376,7 @@ func (f *feed) final() error {
 	for _, b := range []*bus{f.lambda, f.poller} {
 		name := map[bool]string{true: "the function", false: "the poller"}[b == f.lambda]
 		for ev, n := range f.w.oracle.expected {
-			if _, rest, _ := strings.Cut(ev, "|"); f.w.oracle.reborn[rest[:strings.LastIndexByte(rest, '|')]] {
+			if f.w.oracle.ofReborn(ev) {
 				continue
 			}
 			if b == f.poller && strings.HasPrefix(ev, "PlanChanged|") {

@@ -202,9 +202,14 @@ func (c *processClient) Do(r *http.Request) (*http.Response, error) {
 	}
 	e := &entry{op: op, body: body, header: r.Header.Clone()}
 	_, e.target, _ = strings.Cut(r.Header.Get("X-Amz-Target"), ".")
-	e.purpose, e.row = purposeOf(e.target, body)
-	e.rowID, e.attempt = guardOf(e.row, body)
-	e.undoes = undoingOf(body)
+	if e.target == "TransactWriteItems" {
+		items := transactionOf(body)
+		e.purpose, e.row = transactionPurpose(items)
+		e.rowID, e.attempt = guardOf(e.row, items)
+		e.undoes = undoingOf(items)
+	} else {
+		e.purpose, e.row = purposeOf(e.target, body)
+	}
 	e.order = orderOf(e.purpose, body)
 	a := c.w.wait(r.Context(), e)
 	if a.resp != nil {
@@ -296,11 +301,8 @@ func transactionOf(body []byte) []transactItem {
 	return in.TransactItems
 }
 
-// purposeOf says what a request is for, and which ledger row it is about.
+// purposeOf says what a request is for that is no transaction of writes, and which ledger row it is about.
 func purposeOf(target string, body []byte) (string, key) {
-	if target == "TransactWriteItems" {
-		return transactionPurpose(transactionOf(body))
-	}
 	var in struct {
 		Key                       item
 		ExpressionAttributeValues item
@@ -326,8 +328,8 @@ func purposeOf(target string, body []byte) (string, key) {
 }
 
 // guardOf is the row id and the attempt that a transaction names of its ledger row.
-func guardOf(row key, body []byte) (rowID string, attempt int64) {
-	for _, it := range transactionOf(body) {
+func guardOf(row key, items []transactItem) (rowID string, attempt int64) {
+	for _, it := range items {
 		switch {
 		case it.Update != nil && keyOf(it.Update.Key) == row:
 			v := it.Update.ExpressionAttributeValues
@@ -347,8 +349,8 @@ type part struct {
 }
 
 // undoingOf is what a transaction does to the call that it compensates: "link" with its reservation, "compensated" in the end.
-func undoingOf(body []byte) part {
-	for _, it := range transactionOf(body) {
+func undoingOf(items []transactItem) part {
+	for _, it := range items {
 		if it.Update == nil || !strings.HasPrefix(it.Update.Key.str("sk"), "TOOL#") {
 			continue
 		}

@@ -74,23 +74,18 @@ func runHibernate(ctx context.Context, w *world, op *operation) error {
 // sleepForDays lets days pass once nobody else is under way, and sleeps through them.
 func (w *world) sleepForDays(ctx context.Context, op *operation) error {
 	days := []time.Duration{time.Hour, 26 * time.Hour, 4 * 24 * time.Hour}[op.rng.IntN(3)]
-	for range 20 {
-		alone := false
-		a := w.call(ctx, "days pass", "", func(fault) answer {
-			if alone = len(w.alive) == 1; alone {
-				w.jump = days
-			}
-			op.still = !alone
-			return answer{}
-		})
-		if a.err != nil {
-			return a.err
+	alone, err := w.askUntil(ctx, 5*time.Second, func(int) bool {
+		if op.still = len(w.alive) > 1; !op.still {
+			w.jump = days
 		}
-		if alone {
-			sleep(ctx, days-time.Minute)
-			return nil
-		}
-		sleep(ctx, 5*time.Second)
+		return !op.still
+	})
+	switch {
+	case err != nil:
+		return err
+	case alone:
+		sleep(ctx, days-time.Minute)
+		return nil
 	}
 	_ = w.call(ctx, "days pass", "", func(fault) answer { op.still = false; return answer{} })
 	return nil

@@ -89,9 +89,9 @@ func TestSeedReplays(t *testing.T) {
 	s := newSession(8)
 	defer s.close()
 	for _, cfg := range []config{
-		{seed: 5, steps: 120, profile: profiles[1]},
-		{seed: 8, steps: 120, profile: profiles[2]},
-		{seed: 41, steps: 60, profile: profiles[3]},
+		{seed: 5, steps: 120, profile: profiles[storm]},
+		{seed: 8, steps: 120, profile: profiles[chaos]},
+		{seed: 41, steps: 60, profile: profiles[aimed]},
 	} {
 		var first run
 		var told [2]bytes.Buffer
@@ -131,7 +131,7 @@ func TestSimulationParallel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.stop()
-	out, err := simulateParallel(t.Context(), b, config{seed: 1, steps: 200, profile: profiles[1], alive: new(atomic.Int64)}, 150, 8)
+	out, err := simulateParallel(t.Context(), b, config{seed: 1, steps: 200, profile: profiles[storm], alive: new(atomic.Int64)}, 150, 8)
 	if err != nil {
 		t.Fatal(err)
 	}

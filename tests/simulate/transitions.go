@@ -35,6 +35,12 @@ func (o *oracle) event(kind, entity string, version int64) {
 	o.fresh = append(o.fresh, name)
 }
 
+// ofReborn tells whether an event is of a row that was written once more after its retention.
+func (o *oracle) ofReborn(name string) bool {
+	_, rest, _ := strings.Cut(name, "|")
+	return o.reborn[rest[:strings.LastIndexByte(rest, '|')]]
+}
+
 func (o *oracle) observation(r *record) {
 	if r.new == nil {
 		return

@@ -44,6 +44,14 @@ type profile struct {
 	aimed   bool    // requests wait for their row to be in the state that the run is about (aim.go)
 }
 
+// The places of the profiles; aimed is the last one.
+const (
+	calm = iota
+	storm
+	chaos
+	aimed
+)
+
 var profiles = []profile{
 	{name: "calm", faults: 0.05, start: 0.25, pause: 0.02, flights: 4},
 	{name: "storm", faults: 0.25, start: 0.35, pause: 0.05, flights: 8},
