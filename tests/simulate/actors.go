@@ -168,7 +168,7 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 		return errors.Join(err, hold.Release(recording(ctx), "refused"))
 	}
 	if err != nil {
-		return err // nobody knows: the row stays pending
+		return errNobodyKnows // the row stays pending
 	}
 	if op.kind.name == "sleeper" {
 		op.doze(ctx)
@@ -183,6 +183,9 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 	return err
 }
 
+// errNobodyKnows is what became of an action that may have happened.
+var errNobodyKnows = errors.New("the action may have happened")
+
 // doze pauses, mostly past every deadline.
 func (op *operation) doze(ctx context.Context) {
 	sleep(ctx, op.nap/5+time.Duration(op.rng.Int64N(int64(op.nap*3/5))))
@@ -196,7 +199,7 @@ func (op *operation) handOver(ctx context.Context, token string, r receipt) erro
 	other := w.procs[all[op.rng.IntN(len(all))]]
 	w.killing.Unlock()
 	child := &operation{
-		w: w, id: op.id + 1_000_000, kind: op.kind, proc: other, intent: op.intent, variant: op.variant, started: op.started, limit: op.limit,
+		w: w, id: op.id + childOf, kind: op.kind, proc: other, intent: op.intent, variant: op.variant, started: op.started, limit: op.limit,
 	}
 	w.mu.Lock()
 	w.children = append(w.children, child)
@@ -371,7 +374,7 @@ func (op *operation) verifyAtDoor(ctx context.Context, w *world, e *doorError, c
 	r, verdict, err := w.verify(ctx, op.intent.service, writers.CallInfo{RowID: e.rowID, Lookup: op.args().Ref})
 	switch {
 	case err != nil:
-		return document{}, err
+		return document{}, errNobodyKnows
 	case verdict == writers.EffectApplied:
 		return op.ask(ctx, "resolve", with(map[string]any{
 			"row_id": e.rowID, "attempt": e.attempt, "verdict": "applied", "result": r, "by": "caller", "why": "verified",
@@ -404,7 +407,7 @@ func (op *operation) actAtDoor(ctx context.Context, w *world, d document, with f
 		return errors.Join(err, e)
 	}
 	if err != nil {
-		return err
+		return errNobodyKnows
 	}
 	held["result"], held["charged_tokens"] = r, chargeOf(a)
 	out, err := op.ask(recording(ctx), "finalize", held)
@@ -420,8 +423,8 @@ func runPlan(ctx context.Context, _ *world, op *operation) error {
 
 func runGrant(ctx context.Context, w *world, op *operation) error {
 	n := op.rng.IntN(4)
-	key := fmt.Sprintf("order-%d", n)
-	return op.proc.ledger.Tenant(writers.TenantID(op.tenant.id)).Grant(ctx, key, grantOf(n))
+	op.order = fmt.Sprintf("order-%d", n)
+	return op.proc.ledger.Tenant(writers.TenantID(op.tenant.id)).Grant(ctx, op.order, grantOf(n))
 }
 
 // grantOf is what an order is worth: always the same for one key.
@@ -446,7 +449,10 @@ func runResolve(ctx context.Context, w *world, op *operation) error {
 		return err
 	}
 	early := !personMay(&row, op.proc.now())
-	got := w.call(ctx, "person looks", "", func(fault) answer { return w.find(op.intent.service, row.Lookup, fault{}) })
+	got := w.call(ctx, "person looks", "", func(fault) answer {
+		op.looked = w.now()
+		return w.find(op.intent.service, row.Lookup, fault{})
+	})
 	if got.err != nil {
 		return got.err
 	}

@@ -94,6 +94,11 @@ func (w *world) watched(f *focus) bool {
 	return w.aim().purpose == "verify settle" && f.e.purpose == "finalize" && f.want == rowUnverified
 }
 
+// atOnce tells whether a row can be moved to where a request that has little time wants it before that is over.
+func atOnce(e *entry, want string) bool {
+	return e.purpose == "outside.act" && (want == rowApplied || want == rowReleased || want == rowTakenOver)
+}
+
 func (g *gate) release(e *entry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -120,13 +125,14 @@ func (w *world) keepBack(e *entry) bool {
 		return false
 	case len(w.kept) >= heldMost || e.op.kind.immortal:
 		return false
-	case !e.until.IsZero() && time.Until(e.until) < 24*time.Hour: // its caller will not wait
+	case !e.until.IsZero() && time.Until(e.until) < 24*time.Hour && !atOnce(e, want): // its caller will not wait
 		return false
 	}
 	w.gate.mu.Lock()
 	e.due = w.now().AddDate(1, 0, 0)
 	w.gate.mu.Unlock()
 	w.kept = append(w.kept, &focus{e: e, want: want})
+	w.note("op %d #%d %s waits until %s is %s", e.op.id, e.seq, e.purpose, w.part(e).row.sk, want)
 	return true
 }
 
@@ -220,7 +226,7 @@ func (w *world) hostility(e *entry) float64 {
 	if !w.cfg.profile.aimed {
 		return w.cfg.profile.faults
 	}
-	if often, _, ok := bias(w.aim(), e.purpose, w.stateFor(e)); ok {
+	if often, _, ok := w.bias(e); ok {
 		return often
 	}
 	switch {
@@ -242,7 +248,7 @@ func (w *world) hostility(e *entry) float64 {
 
 // aimedFault deals the classes of faults of a request's line in turn.
 func (w *world) aimedFault(e *entry, r *rand.Rand) fault {
-	if _, kind, ok := bias(w.aim(), e.purpose, w.stateFor(e)); ok {
+	if _, kind, ok := w.bias(e); ok {
 		return fault{kind: kind, wait: w.drawWait(r), pick: r.Uint64()}
 	}
 	state := w.meets(e)
@@ -255,6 +261,9 @@ func (w *world) aimedFault(e *entry, r *rand.Rand) fault {
 		return fault{kind: pass}
 	}
 	class := classes[w.turn("fault", w.part(e).purpose, state)%uint64(len(classes))]
+	if class == storeRestart && r.IntN(3) > 0 { // it takes its time
+		class = classes[w.turn("fault", w.part(e).purpose, state)%uint64(len(classes))]
+	}
 	kinds = slices.DeleteFunc(kinds, func(k string) bool { return classOf(k) != class })
 	kind := kinds[r.IntN(len(kinds))]
 	if (e.op.kind.immortal || !e.met) && (kind == killedBefore || kind == killedAfter) {

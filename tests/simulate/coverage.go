@@ -10,19 +10,22 @@ import (
 	"strings"
 )
 
-// coverKey is one cell of the coverage table.
-type coverKey struct{ fault, operation, state string }
-
 // total adds up runs.
 type total struct {
 	runs, steps int
 	earlier     int // runs whose coverage was read from files
 	stats       map[string]map[string]int
 	cover       map[coverKey]int
+	seen        map[coverKey][]witness
 	violations  []*violation
 }
 
-func newTotal() *total { return &total{stats: map[string]map[string]int{}, cover: map[coverKey]int{}} }
+func newTotal() *total {
+	return &total{stats: map[string]map[string]int{}, cover: map[coverKey]int{}, seen: map[coverKey][]witness{}}
+}
+
+// witnessesMost is how many runs are remembered for a line.
+const witnessesMost = 6
 
 func (t *total) add(r run) {
 	t.runs++
@@ -38,8 +41,19 @@ func (t *total) add(r run) {
 	for k, n := range r.cover {
 		t.cover[k] += n
 	}
+	if r.cfg.put == (putFault{}) {
+		for k, at := range r.seen {
+			t.saw(k, witness{r.cfg.seed, r.cfg.steps, r.cfg.profile.name, r.cfg.aim.name(), at})
+		}
+	}
 	if r.Violation != nil {
 		t.violations = append(t.violations, r.Violation)
+	}
+}
+
+func (t *total) saw(k coverKey, w witness) {
+	if len(t.seen[k]) < witnessesMost {
+		t.seen[k] = append(t.seen[k], w)
 	}
 }
 
@@ -51,11 +65,17 @@ func (t *total) text() string {
 type counted struct {
 	Runs  int
 	Cells []cellCount
+	Seen  []cellSeen
 }
 
 type cellCount struct {
 	Fault, Operation, State string
 	Count                   int
+}
+
+type cellSeen struct {
+	Fault, Operation, State string
+	In                      []witness
 }
 
 // read adds what earlier runs covered.
@@ -76,6 +96,11 @@ func (t *total) read(files string) error {
 		for _, cell := range c.Cells {
 			t.cover[coverKey{cell.Fault, cell.Operation, cell.State}] += cell.Count
 		}
+		for _, s := range c.Seen {
+			for _, w := range s.In {
+				t.saw(coverKey{s.Fault, s.Operation, s.State}, w)
+			}
+		}
 	}
 	return nil
 }
@@ -85,96 +110,151 @@ func (t *total) write(name string) error {
 	if name == "" {
 		return nil
 	}
-	var text string
 	if !strings.HasSuffix(name, ".json") {
-		text, _ = t.table()
-	} else {
-		c := counted{Runs: t.earlier + t.runs}
-		for k, n := range t.cover {
-			c.Cells = append(c.Cells, cellCount{k.fault, k.operation, k.state, n})
-		}
-		slices.SortFunc(c.Cells, func(a, b cellCount) int {
-			return cmp.Or(strings.Compare(a.Operation, b.Operation), strings.Compare(a.State, b.State), strings.Compare(a.Fault, b.Fault))
-		})
-		figures, err := json.Marshal(c)
-		if err != nil {
-			return err
-		}
-		text = string(figures)
+		text, _ := t.table()
+		return os.WriteFile(name, []byte(text), 0o600)
 	}
-	return os.WriteFile(name, []byte(text), 0o600)
+	c := counted{Runs: t.earlier + t.runs}
+	for _, k := range slices.SortedFunc(maps.Keys(t.cover), coverKey.compare) {
+		c.Cells = append(c.Cells, cellCount{k.fault, k.operation, k.state, t.cover[k]})
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(t.seen), coverKey.compare) {
+		c.Seen = append(c.Seen, cellSeen{k.fault, k.operation, k.state, t.seen[k]})
+	}
+	figures, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, figures, 0o600)
 }
 
-// emptyLines are the lines with an empty cell that runs can be aimed at.
-func (t *total) emptyLines() (lines []coverLine) {
-	byClass := t.byClass()
-	for _, l := range aimedLines() {
-		empty := func(class string) bool { return byClass[l][class] == 0 }
-		if slices.ContainsFunc(classesOf(faultsOf(l.purpose)), empty) && !slices.Contains(lines, l) {
-			lines = append(lines, l)
-		}
-	}
-	return lines
+func (k coverKey) compare(o coverKey) int {
+	return cmp.Or(strings.Compare(k.operation, o.operation), strings.Compare(k.state, o.state), strings.Compare(k.fault, o.fault))
 }
 
-// byClass counts the classes of faults of each line; also of lines that nobody has met, which are as empty as one can be.
-func (t *total) byClass() map[coverLine]map[string]int {
-	lines := map[coverLine]map[string]int{}
-	for _, l := range aimedLines() {
-		lines[l] = map[string]int{}
-	}
-	for k, n := range t.cover {
-		l := coverLine{k.operation, k.state}
-		if lines[l] == nil {
-			lines[l] = map[string]int{}
+// cell is a cell of the table: one class of faults in one state, or one kind of faults in any.
+type cell struct {
+	line  coverLine
+	class string
+	kinds []string // the faults of the class
+	n     int
+}
+
+// anyState stands for all states together, in the lines that have the faults one by one.
+const anyState = "any"
+
+func (c *cell) name() string { return c.line.name() + ": " + c.class }
+
+// cells are all cells that can be reached, line by line.
+func (t *total) cells() (all []*cell) {
+	lines, states := t.lines(), map[string][]coverLine{}
+	for _, l := range lines {
+		states[l.purpose] = append(states[l.purpose], l)
+		kinds := faultsOf(l.purpose)
+		for _, class := range classesOf(kinds) {
+			c := &cell{line: l, class: class, kinds: slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return classOf(k) != class })}
+			if t.counts(c, l) {
+				all = append(all, c)
+			}
 		}
-		lines[l][classOf(k.fault)] += n
 	}
-	return lines
+	for _, operation := range slices.Sorted(maps.Keys(states)) {
+		for _, kind := range faultsOf(operation) {
+			c := &cell{line: coverLine{operation, anyState}, class: kind, kinds: []string{kind}}
+			if t.counts(c, states[operation]...) {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// counts adds up what a cell has met in some lines. It tells whether the cell can be reached: some faults need an occasion.
+func (t *total) counts(c *cell, lines ...coverLine) (reached bool) {
+	for _, l := range lines {
+		for _, k := range c.kinds {
+			n := t.cover[coverKey{k, l.purpose, l.state}]
+			c.n += n
+			reached = reached || n > 0 || !needsOccasion(k) || t.cover[coverKey{occasion + k, l.purpose, l.state}] > 0 ||
+				k == mixedReasons && refusedIn(l)
+		}
+	}
+	return reached
+}
+
+// lines are the lines of the table, in order: those that have been met, and those that nobody has met, which are as empty as one can be.
+func (t *total) lines() []coverLine {
+	lines := map[coverLine]bool{}
+	for _, l := range aimedLines() {
+		lines[l] = true
+	}
+	for k := range t.cover {
+		lines[coverLine{k.operation, k.state}] = true
+	}
+	return slices.SortedFunc(maps.Keys(lines), func(a, b coverLine) int {
+		return cmp.Or(strings.Compare(a.purpose, b.purpose), strings.Compare(a.state, b.state))
+	})
 }
 
 // table is which faults met which operation of the protocol in which state of its row, and which kinds of faults met which
 // operation. empty are the cells of both that the runs did not reach.
 func (t *total) table() (text string, empty []string) {
-	lines, kinds := t.byClass(), map[string]map[string]int{}
-	for k, n := range t.cover {
-		if kinds[k.operation] == nil {
-			kinds[k.operation] = map[string]int{}
-		}
-		kinds[k.operation][k.fault] += n
-	}
-	order := slices.SortedFunc(maps.Keys(lines), func(a, b coverLine) int {
-		return cmp.Or(strings.Compare(a.purpose, b.purpose), strings.Compare(a.state, b.state))
-	})
 	var b strings.Builder
-	cells := 0
-	cell := func(where, what string, n int) {
-		cells++
-		if n == 0 {
-			empty = append(empty, where+": "+what)
+	cells, lines, last := t.cells(), 0, coverLine{}
+	for _, c := range cells {
+		if c.line != last {
+			if last = c.line; c.line.state != anyState {
+				lines++
+			}
+			_, _ = fmt.Fprintf(&b, "\n%-18s %-22s:", c.line.purpose, c.line.state)
 		}
-		_, _ = fmt.Fprintf(&b, " %s %d,", what, n)
+		if c.n == 0 {
+			empty = append(empty, c.name())
+		}
+		_, _ = fmt.Fprintf(&b, " %s %d,", c.class, c.n)
 	}
-	for _, l := range order {
-		requests := 0
-		for _, n := range lines[l] {
-			requests += n
-		}
-		_, _ = fmt.Fprintf(&b, "%-18s %-22s %7d:", l.purpose, l.state, requests)
-		for _, class := range classesOf(faultsOf(l.purpose)) {
-			cell(l.purpose+", "+l.state, class, lines[l][class])
-		}
-		_, _ = fmt.Fprintln(&b)
+	return fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n%s\n\nempty:\n  %s\n",
+		t.earlier+t.runs, lines, len(cells), len(empty), &b, strings.Join(empty, "\n  ")), empty
+}
+
+// emptyCells are those that nothing has met so far.
+func (t *total) emptyCells() []*cell {
+	return slices.DeleteFunc(t.cells(), func(c *cell) bool { return c.n > 0 })
+}
+
+// witness is a request at which a fault of a cell can be put; round after round another one.
+func (t *total) witness(c *cell, kind string, round int) (witness, bool) {
+	need := ""
+	if needsOccasion(kind) {
+		need = kind
 	}
-	for _, operation := range slices.Sorted(maps.Keys(kinds)) {
-		_, _ = fmt.Fprintf(&b, "%-18s %-22s        :", operation, "any")
-		for _, kind := range faultsOf(operation) {
-			cell(operation, kind, kinds[operation][kind])
+	states := []string{c.line.state}
+	if c.line.state == anyState {
+		states = states[:0]
+		for _, l := range t.lines() {
+			if l.purpose == c.line.purpose {
+				states = append(states, l.state)
+			}
 		}
-		_, _ = fmt.Fprintln(&b)
 	}
-	return fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n\n%s\nempty:\n  %s\n",
-		t.earlier+t.runs, len(order), cells, len(empty), &b, strings.Join(empty, "\n  ")), empty
+	var all []witness
+	for _, state := range states {
+		all = append(all, t.seen[coverKey{need, c.line.purpose, state}]...)
+	}
+	if len(all) == 0 {
+		return witness{}, false
+	}
+	return all[round%len(all)], true
+}
+
+// filling is the run that puts a fault of an empty cell where an earlier one met the line of the cell.
+func (t *total) filling(c *cell, round int) (config, bool) {
+	kind := c.kinds[round%len(c.kinds)]
+	if slices.Contains(c.kinds, straggler) {
+		kind = straggler // of those that are late, the one that always arrives
+	}
+	w, ok := t.witness(c, kind, round)
+	return w.config(kind), ok
 }
 
 // faultsOf are the faults that requests of one purpose can meet.

@@ -5,8 +5,8 @@
 //	go run ./tests/simulate --seed 1 --seeds 1000 --profile all --coverage table.txt
 //
 // A violation is one line that names seed, step and invariant; the same seed, steps and profile find it again. The exit code
-// is 0 without a violation, 1 with one (with --covered also where a cell is empty), 2 where the program itself could not go on. With --until-violation the first one
-// ends the program; --minimise=false leaves its history as it is, which is faster.
+// is 0 without a violation, 1 with one (with --covered also where a cell of the table is empty), 2 where the program itself could not go on. With
+// --until-violation the first one ends the program; --minimise=false leaves its history as it is, which is faster.
 //
 // # How it works
 //
@@ -34,15 +34,23 @@
 // (aim.go), as a process does that stops just before it sends; other operations move the row to that state meanwhile (drive.go), and then the
 // request goes on, mostly into a fault, each class of faults in turn. Of its steps only those count that may change a row.
 //
+// # Coverage
+//
 // The table (coverage.go) has a line for each operation of the protocol and state of its row, and a cell for each class of faults; faults
 // of one class come to the same for the row (never applied; applied and not told; late). Which kinds of a class met which operation has lines
-// of its own. --aim names the line of a run, --fill aims further runs at every line with an empty cell, --add counts earlier runs as well.
-// The faults of an aimed run are dealt in turn, so that one that is left out changes those after it: the minimiser shortens such a history less.
+// of its own. What counts is what happened (cover.go): a request that was delayed counts by the state that it found when it arrived, and a fault
+// that needs an occasion, such as a second reason beside a cancellation, where there was one. lines.go says which states an operation can meet.
+//
+// A line that a run has met once can be filled without luck, since a seed is one history: --fill runs that world again and puts the fault
+// that is missing at that request. It aims runs at lines that nobody has met. --add counts earlier runs as well, --covered fails where a cell is
+// empty, --put puts one fault by hand. The faults of an aimed run are dealt in turn, so that one that is left out changes those after it: the
+// minimiser shortens such a history less.
 //
 // # The oracle
 //
 // oracle.go, promises.go, transitions.go and drain.go hold the promises against the raw items, as the store's own stream tells of
 // them, and against the outside system's log. They use no code of the ledger. What PROTOCOL §4 says cannot be held (an
-// effect that lands beyond its horizon, a key used again after its retention) and what follows from a lie is counted under
-// "beyond promise"; everything else that goes wrong is a violation.
+// effect that lands beyond its horizon, a key used again after its retention) and what follows from a lie that the ledger believed is counted
+// under "beyond promise"; everything else that goes wrong is a violation. answers.go holds that a ledger does not keep its promises by doing
+// nothing: in the end everybody asks once more, and every refusal has to have its reason in the raw items.
 package main

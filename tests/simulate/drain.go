@@ -1,8 +1,8 @@
 package main
 
 import (
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"toolledger/writers"
@@ -31,6 +31,7 @@ func (w *world) drain() error {
 			}
 		}
 	}
+	w.askedForOnceMore()
 	w.readStreams()
 	if w.failure != nil {
 		return w.failure
@@ -48,6 +49,7 @@ func (w *world) openRows() (open []key) {
 			open = append(open, k)
 		}
 	}
+	slices.SortFunc(open, key.compare)
 	return open
 }
 
@@ -81,8 +83,8 @@ func (w *world) atRest() error {
 		if err != nil {
 			return err
 		}
-		for k, it := range all {
-			if !it.equal(t.items[k]) {
+		for _, k := range slices.SortedFunc(maps.Keys(all), key.compare) {
+			if it := all[k]; !it.equal(t.items[k]) {
 				return w.broken(invLeftovers, "%v is not what its stream told", k)
 			}
 		}
@@ -96,21 +98,18 @@ func (w *world) atRest() error {
 	return w.feed.final()
 }
 
-// effectsRecorded holds that what happened is recorded, as far as anybody could know.
+// effectsRecorded holds that what happened was recorded, as far as anybody could know, by the row that it was reserved in or by the one that
+// took its place.
 func (w *world) effectsRecorded() error {
-	for _, in := range w.pool {
-		it := w.store.ledger.items[in.rowKey()]
-		if it.str("state") != "failed" {
-			continue
-		}
-		for _, e := range w.out.byRef[it.str("lookup")] {
-			switch s := serviceOf(it.str("tool")); {
-			case e.rowID != it.str("rowId") || e.excused != "" || w.lies[e.ref] != "" || s.idempotent:
-				w.count("beyond promise", "effect of a failed row")
-			case w.oracle.landsBy(e).Before(e.byClock):
-			default:
-				return w.broken(invRecorded, "%s happened (attempt %d, operation %d) and its row is %s", e.ref, e.attempt, e.opID, w.oracle.stateOf(in.rowKey()))
-			}
+	for _, e := range w.out.log {
+		it := w.store.ledger.items[w.oracle.rowOf[e.rowID]]
+		switch {
+		case w.oracle.recorded[e.rowID], it.str("rowId") == e.rowID && it.suspects()[attemptName(e.rowID, int64(e.attempt))]:
+		case e.excused != "", w.lies[e.ref] != "", e.service.idempotent, w.oracle.landsBy(e).Before(e.byClock), w.oracle.reborn[e.rowID]:
+			w.count("beyond promise", "effect of a failed row")
+		default:
+			return w.broken(invRecorded, "%s happened (attempt %d, operation %d) and its row is %s", e.ref, e.attempt, e.opID,
+				w.oracle.stateOf(w.oracle.rowOf[e.rowID]))
 		}
 	}
 	return nil
@@ -125,7 +124,7 @@ func (w *world) expireItems() error {
 			due = append(due, k)
 		}
 	}
-	slices.SortFunc(due, func(a, b key) int { return strings.Compare(a.pk+a.sk, b.pk+b.sk) })
+	slices.SortFunc(due, key.compare)
 	for i, k := range due {
 		if w.draw("expire", w.step, i)%2 == 0 {
 			continue // days late
@@ -144,7 +143,7 @@ func (w *world) removeExpired(k key) error {
 		return err
 	}
 	w.count("store", "removed by time to live")
-	fresh, err := w.store.pull(t, w.now(), w.step, 0)
+	fresh, err := w.store.pull(t, w.now())
 	if err != nil {
 		return err
 	}

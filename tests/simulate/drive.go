@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,6 +17,11 @@ func (w *world) drive(busy bool) (bool, error) {
 		return false, nil
 	}
 	f := w.kept[0]
+	for _, other := range w.kept { // what the run is about comes before what only leads there
+		if w.part(f.e).purpose != w.aim().purpose && w.part(other.e).purpose == w.aim().purpose {
+			f = other
+		}
+	}
 	in := w.intentOf(w.part(f.e).row)
 	if in == nil {
 		f.drives = drivesMost
@@ -23,7 +29,10 @@ func (w *world) drive(busy bool) (bool, error) {
 	}
 	it := w.store.ledger.items[w.part(f.e).row]
 	if w.meets(f.e) == f.want { // watched
-		f.drives += 3
+		if slices.ContainsFunc(w.alive, func(op *operation) bool { return op.kind.name == "do" && op.intent == in }) {
+			return false, nil // somebody is at it
+		}
+		f.drives += 2
 		w.start(kindNamed("do"), func(op *operation) { op.intent, op.variant = in, variantOf(in, it) })
 		return true, w.failure
 	}
@@ -41,11 +50,12 @@ func (w *world) drive(busy bool) (bool, error) {
 
 // takeStep does what next says.
 func (w *world) takeStep(step string, f *focus, in *intent, it item) (bool, error) {
+	w.note("to have %s %s for op %d: %s", in.rowKey().sk, f.want, f.e.op.id, step)
 	switch step {
 	case "there":
 		return false, nil
 	case "wait":
-		w.pass(w.untilOverdue(it))
+		w.pass(max(w.untilOverdue(it), failedLongAgo(it).Sub(w.now())))
 	case "leap":
 		w.jump = max(time.Unix(it.num("expiresAt"), 0).Sub(w.now())+time.Minute, 0)
 	case "remove":
@@ -77,7 +87,10 @@ func (w *world) firstStep(f *focus, in *intent, it item) string {
 	wants := reachable(w.part(f.e).purpose)
 	for range wants {
 		if step := w.next(f, in, it); step != "" {
-			return w.first(step, in)
+			return w.first(step, in, it)
+		}
+		if f.e.leads { // it is of no use anywhere else
+			return ""
 		}
 		f.want = wants[w.turn("state", w.part(f.e).purpose)%uint64(len(wants))]
 		if w.meets(f.e) == f.want {
@@ -87,8 +100,11 @@ func (w *world) firstStep(f *focus, in *intent, it item) string {
 	return ""
 }
 
-// first is what has to come before a step: a plan, and what a compensation undoes.
-func (w *world) first(step string, in *intent) string {
+// first is what has to come before a step: its time, a plan, and what a compensation undoes.
+func (w *world) first(step string, in *intent, it item) string {
+	if step == "sweep" && it.num("sweepAt") > w.now().UnixMilli() {
+		return "wait"
+	}
 	if step != "reserve" && step != "do" {
 		return step
 	}
@@ -129,30 +145,38 @@ func (w *world) next(f *focus, in *intent, it item) string {
 		return w.towardsTheEnd(state, in, it)
 	case want == rowOther:
 		return ""
-	case want == rowTakenOver && pending:
-		return w.towardsFailure(state, in)
+	case want == rowTakenOver && pending && (f.e.purpose == "outside.act" || f.e.leads && w.aim().state == rowReleased):
+		return "release" // there is no time to wait; or the row is not to be unverified, which it would stay
 	case want == rowPending && state == rowOverdue:
 		return "extend"
 	case want == rowReleased && pending:
 		return "release"
 	case want == rowApplied && pending:
 		return "finalize"
-	case want == rowOverdue && state == rowPending, want == rowHeld && state == rowPending:
+	case state == rowPending && (want == rowOverdue || want == rowHeld || want == rowUnverified || want == rowTakenOver):
 		return "wait"
-	case want == rowHeld && state == rowOverdue:
-		return "sweep"
-	case want == rowUnverified && pending:
-		return w.towardsFailure(state, in)
+	case state == rowOverdue && (want == rowHeld || want == rowUnverified || want == rowTakenOver):
+		return "sweep" // whoever asks for the call himself takes it over at once, and acts
 	case state == rowHeld:
 		return "person"
 	case want == rowApplied && (state == rowReleased || state == rowUnverified):
 		return "do"
 	case state == rowApplied, state == rowUnverified && want == rowReleased:
 		return "leap"
+	case ended && !in.service.idempotent && w.now().Before(failedLongAgo(it)):
+		return "wait"
 	case ended:
 		return "reserve"
 	}
 	return ""
+}
+
+// failedLongAgo is when an act of a failed row can no longer land, by every clock: before that nobody looks whether it did.
+func failedLongAgo(it item) time.Time {
+	if it.num("unverified") == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(it.num("lastDeadline")).Add(2*skew + time.Duration(it.num("horizon"))*time.Millisecond)
 }
 
 // towardsTheEnd ends a row, and waits until nobody remembers it.
@@ -169,17 +193,6 @@ func (w *world) towardsTheEnd(state string, in *intent, it item) string {
 	return "release"
 }
 
-// towardsFailure lets somebody find a row that nobody ends.
-func (w *world) towardsFailure(state string, in *intent) string {
-	switch {
-	case state == rowPending:
-		return "wait"
-	case in.service.idempotent || in.service.verifies:
-		return "do" // it expires the row itself, before it takes it over
-	}
-	return "sweep"
-}
-
 // untilOverdue is how long it takes until the sweeper may decide about a row.
 func (w *world) untilOverdue(it item) time.Duration {
 	end := time.UnixMilli(max(it.num("deadline"), it.num("sweepAt")))
@@ -190,9 +203,6 @@ func (w *world) untilOverdue(it item) time.Duration {
 func (w *world) begins(kind *opKind, in *intent, it item, how string) {
 	w.start(kind, func(op *operation) {
 		op.moves, op.limit = true, 5*time.Minute
-		if w.aim().purpose == "verify settle" && kind.name == "do" {
-			op.moves, op.limit = false, patient // it is what the run is about
-		}
 		if kind == kindSweep {
 			return
 		}
@@ -200,16 +210,7 @@ func (w *world) begins(kind *opKind, in *intent, it item, how string) {
 		if state := w.oracle.stateOf(in.rowKey()); state != rowAbsent && state != rowPast {
 			op.variant = variantOf(in, it)
 		}
-		// Who says that it did not happen cannot know, since another one holds the same reservation.
-		if ref := it.str("lookup"); op.how == "release" || op.how == "finalize" && !w.happened(ref, it.str("rowId")) {
-			w.lied(ref, "a co-holder lies: "+op.how)
-		}
 	})
-}
-
-// happened tells whether an action took effect in the life of a row.
-func (w *world) happened(ref, rowID string) bool {
-	return slices.ContainsFunc(w.out.byRef[ref], func(e *effect) bool { return e.rowID == rowID })
 }
 
 // variantOf is the variant of an action that a row is about.
@@ -244,15 +245,22 @@ var kindReserve = &opKind{name: "reserve only", slot: "worker", run: func(ctx co
 	if op.intent.service.commit {
 		return runCommit(ctx, w, op)
 	}
-	tool := op.proc.tools[op.intent.service.name]
-	_, done, err := op.session(op.proc).Reserve(ctx, tool.Call(op.intent.key(), op.args(), op.options()))
+	call := op.proc.tools[op.intent.service.name].Call(op.intent.key(), op.args(), op.options())
+	_, done, err := op.session(op.proc).Reserve(ctx, call)
+	if e, ok := errors.AsType[*writers.Error](err); ok && e.Code == writers.ErrOutcomeUnknown && op.intent.service.verifies {
+		if _, verdict, err := w.verify(ctx, op.intent.service, e.Call); err != nil || verdict != writers.EffectAbsent {
+			return err
+		}
+		call.VerifiedAbsent = e.Call.Ref()
+		_, done, err = op.session(op.proc).Reserve(ctx, call)
+	}
 	if done != nil {
 		op.got(done.Outcome, done.JSON, done.RowID)
 	}
 	return err
 }}
 
-// kindCoHolder is somebody else who holds the same reservation, and says what became of it: the truth or not, which begins knows.
+// kindCoHolder is somebody else who holds the same reservation, and says what became of it: the truth or not.
 var kindCoHolder = &opKind{name: "co-holder", slot: "direct", run: runCoHolder}
 
 func runCoHolder(ctx context.Context, w *world, op *operation) error {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +35,7 @@ const (
 	killedBefore    = "process killed before"  // the request
 	killedAfter     = "process killed after"   // the request was applied, before the answer
 	storeRestart    = "store restarted"        // kill -9 of the store, on its file, before the request
+	arrives         = "arrived late"           // what comes of delayed, where the caller is still there
 )
 
 // The faults of the outside system, of its verifiers, and of EventBridge and CloudWatch.
@@ -64,7 +63,7 @@ func classOf(kind string) string {
 		return "not applied"
 	case lostAnswer, internalApplied, hangsApplied:
 		return "applied, not told"
-	case delayed, slowAnswer, straggler:
+	case delayed, arrives, slowAnswer, straggler:
 		return "late"
 	}
 	return kind
@@ -191,6 +190,10 @@ func faultsFor(target string) []weighted {
 // that leaving out another operation changes nothing here.
 func (w *world) drawFault(e *entry) fault {
 	r := w.rng("fault", e.op.id, e.seq)
+	if put := w.cfg.put; put.kind != "" && put.at == faultName(e) && !w.cfg.without(faultName(e)) {
+		w.count("put", put.kind)
+		return fault{kind: put.kind, wait: time.Millisecond, pick: r.Uint64()}
+	}
 	if w.calm || r.Float64() >= w.hostility(e) || w.cfg.without(faultName(e)) {
 		return fault{kind: pass}
 	}
@@ -239,6 +242,9 @@ func (w *world) execute(e *entry) error {
 		e.op.unanswered = false
 	}
 	for _, one := range w.alike(e) {
+		if one.late = one.decided; one.late {
+			f.kind = arrives
+		}
 		one.decided = true
 		if err := w.executeOne(one, f); err != nil {
 			return err
@@ -253,6 +259,7 @@ func (w *world) executeOne(e *entry, f fault) error {
 		w.delayEntry(e, f.wait)
 		return nil
 	case killedBefore:
+		w.happens(e, f.kind)
 		w.kill(e.op.proc)
 		return nil
 	}
@@ -271,6 +278,9 @@ func (w *world) delayEntry(e *entry, d time.Duration) {
 
 // executeAct runs what is no request to DynamoDB. Whatever has to do with the outcome itself is the callee's to know.
 func (w *world) executeAct(e *entry, f fault) error {
+	if f.kind != slowAct {
+		w.happens(e, f.kind)
+	}
 	switch f.kind {
 	case hangs:
 		w.later(hangTime, func() { e.reply <- answer{err: errBroken()} })
@@ -280,6 +290,7 @@ func (w *world) executeAct(e *entry, f fault) error {
 	case slowAct:
 		w.later(f.wait, func() {
 			if !w.gate.left(e) { // a caller that has gone has broken the connection before anything was done
+				w.happens(e, f.kind)
 				e.reply <- e.act(f)
 			}
 		})
@@ -302,13 +313,17 @@ func (g *gate) left(e *entry) bool {
 func (w *world) executeDynamo(e *entry, f fault) error {
 	switch f.kind {
 	case refusedConn:
+		w.happens(e, f.kind)
 		e.reply <- answer{err: errBroken()}
 	case throttled, overCapacity, inProgress, internalBefore, conflict:
+		w.happens(e, f.kind)
 		e.reply <- refusal(e, f)
 	case hangs:
+		w.happens(e, f.kind)
 		w.later(hangTime, func() { e.reply <- answer{err: errBroken()} })
 	case straggler:
 		w.later(f.wait, func() {
+			w.happens(e, f.kind)
 			a, _ := w.send(e) // its error is kept in w.failure
 			e.reply <- a
 		})
@@ -325,10 +340,17 @@ func (w *world) executeSent(e *entry, f fault) error {
 			return err
 		}
 	}
+	met := w.linesOf(e)
 	a, err := w.send(e)
 	if err != nil {
 		return err
 	}
+	if cancelled(a) {
+		w.couldMeet(e, met, mixedReasons)
+	} else if f.kind == mixedReasons {
+		f.kind = pass // there is nothing to mix
+	}
+	w.covered(e, met, f.kind)
 	switch f.kind {
 	case lostAnswer:
 		a = answer{err: errBroken()}
@@ -368,27 +390,41 @@ func conflictAnswer(e *entry, f fault) answer {
 	return serviceError("TransactionCanceledException", reasons)
 }
 
-// mixed makes another item of a real cancellation say that it met a transaction.
+// reasonsOf are the reasons for which a transaction was cancelled, as its answer has them; nil where it was not.
+func reasonsOf(body []byte) (doc map[string]any, reasons []any) {
+	if json.Unmarshal(body, &doc) != nil {
+		return nil, nil
+	}
+	reasons, _ = doc["CancellationReasons"].([]any)
+	return doc, reasons
+}
+
+// cancelled tells whether an answer has reasons beside which another one could stand.
+func cancelled(a answer) bool {
+	body := a.body()
+	_, reasons := reasonsOf(body)
+	return len(passedOf(reasons)) > 0
+}
+
+// passedOf are the items of a cancelled transaction that would have passed.
+func passedOf(reasons []any) (passed []map[string]any) {
+	for _, r := range reasons {
+		if m, ok := r.(map[string]any); ok && (m["Code"] == "None" || m["Code"] == nil) {
+			passed = append(passed, m)
+		}
+	}
+	return passed
+}
+
+// mixed makes another item of a real cancellation say that it met a transaction, or had no capacity.
 func (w *world) mixed(a answer, f fault) answer {
-	if a.resp == nil || a.resp.StatusCode != http.StatusBadRequest {
+	doc, reasons := reasonsOf(a.body())
+	passed := passedOf(reasons)
+	if len(passed) == 0 {
 		return a
 	}
-	body, _ := io.ReadAll(a.resp.Body) // it is in memory
-	var doc map[string]any
-	if json.Unmarshal(body, &doc) == nil {
-		reasons, _ := doc["CancellationReasons"].([]any)
-		var passed []map[string]any
-		for _, r := range reasons {
-			if m, ok := r.(map[string]any); ok && (m["Code"] == "None" || m["Code"] == nil) {
-				passed = append(passed, m)
-			}
-		}
-		if len(passed) > 0 {
-			passed[f.pick%uint64(len(passed))]["Code"] = []string{"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}[f.pick>>16%3]
-			w.count("fault", "mixed reasons, real")
-			body, _ = json.Marshal(doc) // it came as JSON
-		}
-	}
+	passed[f.pick%uint64(len(passed))]["Code"] = []string{"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}[f.pick>>16%3]
+	body, _ := json.Marshal(doc) // it came as JSON
 	return httpAnswer(backendAnswer{status: a.resp.StatusCode, header: a.resp.Header, body: body})
 }
 

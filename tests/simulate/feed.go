@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -100,9 +101,20 @@ func newBus(w *world) *bus { return &bus{w: w, got: map[string]map[string]string
 
 // PutEvents takes events, or some of them, or says that it did not.
 func (b *bus) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput, _ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	a := b.w.call(ctx, "PutEvents", aws.ToString(in.Entries[0].Detail), func(f fault) answer { return b.take(in, f) })
+	a := b.w.call(ctx, "PutEvents", orderOfEvent(in.Entries[0]), func(f fault) answer { return b.take(in, f) })
 	out, _ := a.value.(*eventbridge.PutEventsOutput)
 	return out, a.err
+}
+
+// orderOfEvent tells apart what one invocation publishes at one moment, by all that is not drawn at random.
+func orderOfEvent(e ebtypes.PutEventsRequestEntry) string {
+	var detail map[string]any
+	_ = json.Unmarshal([]byte(aws.ToString(e.Detail)), &detail) // what is no object has no order
+	for _, random := range []string{"id", "row_id", "replaced", "settled_from", "suspects"} {
+		delete(detail, random)
+	}
+	text, _ := json.Marshal(detail) // it came as JSON
+	return aws.ToString(e.DetailType) + string(text)
 }
 
 func apiError(code string) error { return &smithy.GenericAPIError{Code: code} }
@@ -151,6 +163,9 @@ func (b *bus) accept(kind, detail string) {
 	}
 	if isModelled(kind) && b.w.oracle.expected[name] == 0 {
 		_ = b.w.broken(invEvents, "%s was published, and no transition stands behind it", name)
+	}
+	if k, known := b.w.oracle.rowOf[head.RowID]; known && tenantOf(k.pk) != head.Tenant {
+		_ = b.w.broken(invTenants, "%s of %s says that it is of %s", name, tenantOf(k.pk), head.Tenant)
 	}
 	if b.got[name] == nil {
 		b.got[name] = map[string]string{}
@@ -323,7 +338,6 @@ func (f *feed) answered(l *lane, from int, batch []*record, text []byte) error {
 // mayCount raises the most that metrics may come to.
 func (f *feed) mayCount(batch []*record) {
 	for _, r := range batch {
-		r.delivered++
 		for _, ev := range f.eventsOf[r] {
 			kind, _, _ := strings.Cut(ev, "|")
 			f.most[kind]++
@@ -375,7 +389,8 @@ var metricOf = map[string]string{
 func (f *feed) final() error {
 	for _, b := range []*bus{f.lambda, f.poller} {
 		name := map[bool]string{true: "the function", false: "the poller"}[b == f.lambda]
-		for ev, n := range f.w.oracle.expected {
+		for _, ev := range slices.Sorted(maps.Keys(f.w.oracle.expected)) {
+			n := f.w.oracle.expected[ev]
 			if f.w.oracle.ofReborn(ev) {
 				continue
 			}
@@ -384,6 +399,9 @@ func (f *feed) final() error {
 			}
 			if len(b.got[ev]) != n {
 				return f.w.broken(invEvents, "%s: %d times with an id of its own by %s, want %d", ev, len(b.got[ev]), name, n)
+			}
+			if b == f.poller && !maps.Equal(b.got[ev], f.lambda.got[ev]) {
+				return f.w.broken(invEvents, "%s is %v by the poller and %v by the function", ev, b.got[ev], f.lambda.got[ev])
 			}
 		}
 	}
@@ -395,7 +413,8 @@ func (f *feed) final() error {
 		kind, _, _ := strings.Cut(ev, "|")
 		once[kind]++
 	}
-	for kind, metric := range metricOf {
+	for _, kind := range slices.Sorted(maps.Keys(metricOf)) {
+		metric := metricOf[kind]
 		if f.counted[metric] > f.most[kind] {
 			return f.w.broken(invMetrics, "%s counted %v times, delivered and done %v times", metric, f.counted[metric], f.most[kind])
 		}

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"toolledger/writers"
 )
 
 // The gate is where every process of the world waits: each request to DynamoDB, EventBridge, CloudWatch and the outside
@@ -31,6 +33,15 @@ type answer struct {
 	resp  *http.Response
 	value any
 	err   error
+	text  []byte // of resp
+}
+
+// body is what a refusal of the service says; nil where it is none.
+func (a answer) body() []byte {
+	if a.resp == nil || a.resp.StatusCode != http.StatusBadRequest {
+		return nil
+	}
+	return a.text
 }
 
 // entry is one request that waits for the scheduler.
@@ -51,10 +62,12 @@ type entry struct {
 	until   time.Time          // when the caller leaves, by the clock of the bubble; zero: never
 	rowID   string             // of the row that the request is about, where it names it
 	attempt int64              // that it is about, likewise
+	lookup  string             // of the action that it is about, where it is no request to DynamoDB
 	undoes  part               // what the request does to the call that it compensates
 	asked   bool               // it is decided whether it is kept back (aim.go)
 	met     bool               // it was, until its row was where it was wanted
 	leads   bool               // it is of use for what comes after it
+	late    bool               // it was delayed on its way
 	reply   chan answer
 }
 
@@ -101,6 +114,13 @@ func (g *gate) wait(ctx context.Context, e *entry) answer {
 		g.leave(e)
 		return answer{err: errDead}
 	}
+}
+
+// meet is a point where the scheduler and the goroutine of an operation meet. Only one of them runs at a time, but where a pause ends the race
+// detector cannot see that.
+func (g *gate) meet() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 }
 
 func (g *gate) leave(e *entry) {
@@ -224,7 +244,22 @@ func (w *world) call(ctx context.Context, target, order string, act func(fault) 
 	if !ok {
 		return answer{err: fmt.Errorf("%s: no operation in the context", target)}
 	}
-	return w.wait(ctx, &entry{op: op, target: target, purpose: target, order: order, act: act, row: op.row()})
+	return w.wait(ctx, &entry{op: op, target: target, purpose: target, order: order, act: act, row: op.rowKey()})
+}
+
+// callFor is call for an action, or a look at one, of an attempt of a row.
+func (w *world) callFor(ctx context.Context, target string, c writers.CallInfo, act func(fault) answer) answer {
+	op, ok := ctx.Value(opKey{}).(*operation)
+	if !ok {
+		return answer{err: fmt.Errorf("%s: no operation in the context", target)}
+	}
+	row := op.rowKey()
+	if row == (key{}) { // a sweep looks after the calls of others
+		row = rowKeyOf(string(c.Tenant), c.Session, c.Key.String(), c.Key == writers.TenantKey(c.Key.String()))
+	}
+	return w.wait(ctx, &entry{
+		op: op, target: target, purpose: target, order: c.Lookup, act: act, row: row, rowID: c.RowID, attempt: int64(c.Attempt), lookup: c.Lookup,
+	})
 }
 
 // httpAnswer makes a response of what the store said, or of what it might have said.
@@ -234,7 +269,7 @@ func httpAnswer(a backendAnswer) answer {
 	}
 	h := a.header.Clone()
 	h.Del("X-Amz-Crc32") // of the body as it was
-	return answer{resp: &http.Response{
+	return answer{text: a.body, resp: &http.Response{
 		Status: http.StatusText(a.status), StatusCode: a.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: h, ContentLength: int64(len(a.body)), Body: io.NopCloser(bytes.NewReader(a.body)),
 	}}
@@ -260,8 +295,8 @@ func serviceError(code string, reasons []string) answer {
 
 // transactItem is one action of a transaction as the wire has it.
 type transactItem struct {
-	Put                                  *struct{ Item item }
-	Update, Delete, ConditionCheck, Get_ *struct {
+	Put                            *struct{ Item item }
+	Update, Delete, ConditionCheck *struct {
 		Key                       item
 		UpdateExpression          string
 		ConditionExpression       string

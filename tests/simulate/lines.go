@@ -28,13 +28,21 @@ var rowStates = []string{
 // coverLine is a line of the coverage table.
 type coverLine struct{ purpose, state string }
 
+// name is a line's name at the command line.
+func (l coverLine) name() string {
+	if l == (coverLine{}) {
+		return ""
+	}
+	return l.purpose + ", " + l.state
+}
+
 // leadsTo are the lines after which requests of a purpose are sent.
 var leadsTo = map[string][]coverLine{
 	"settle late":   {{"finalize", rowUnverified}, {"finalize", rowReleased}},
 	"settle fenced": {{"finalize", rowTakenOver}},
 	"settle new":    {{"finalize", rowAbsent}, {"finalize", rowPast}},
 	"suspect":       {{"finalize", rowApplied}, {"finalize", rowOther}},
-	"verify settle": {{"finalize", rowUnverified}, {"takeover", rowApplied}},
+	"verify settle": {{"finalize", rowUnverified}},
 }
 
 // aimedAt are the purposes that aimed runs are about, and the operations that make such requests, which begin more often then.
@@ -118,16 +126,48 @@ func reachable(purpose string) []string {
 	switch purpose {
 	case "days pass", "shards split":
 		return nil
-	case "reserve", "commit", "settle new", "read row", "outside.act", "outside.find", "person looks":
+	case "outside.act": // it begins before its deadline, and a row neither leaves nor is held before that
+		return []string{rowPending, rowOverdue, rowTakenOver, rowApplied, rowReleased}
+	case "reserve", "commit", "settle new", "read row", "person looks":
 		return without(wants, rowTakenOver, rowOther) // they name no row and no attempt
 	case "link", "compensated":
 		return []string{rowAbsent, rowPast, rowApplied, rowOther} // the original has been applied, which is for good
-	case "takeover", "commit failed":
+	case "takeover", "commit failed", "settle late":
 		return without(wants, rowPending, rowOverdue, rowHeld) // a row that is pending again has a newer attempt
-	case "finalize", "release", "extend", "settle late", "settle fenced":
+	case "finalize", "release", "extend", "settle fenced", "outside.find":
 		return wants
 	}
 	return without(wants, rowTakenOver) // they name no attempt
+}
+
+// acts are the states of a row in which the condition of a transaction on it holds, if the version or the attempt that it names does.
+var acts = map[string][]string{
+	"commit":          {rowAbsent, rowPast},
+	"reserve":         {rowAbsent, rowPast},
+	"settle new":      {rowAbsent, rowPast},
+	"takeover":        {rowReleased, rowUnverified},
+	"commit failed":   {rowReleased, rowUnverified},
+	"finalize":        {rowPending, rowOverdue, rowHeld},
+	"release":         {rowPending, rowOverdue, rowHeld},
+	"extend":          {rowPending, rowOverdue},
+	"expire":          {rowPending, rowOverdue, rowHeld},
+	"defer":           {rowPending, rowOverdue, rowHeld},
+	"hold":            {rowPending, rowOverdue, rowHeld},
+	"sweep finalize":  {rowPending, rowOverdue, rowHeld},
+	"settle late":     {rowReleased, rowUnverified},
+	"settle fenced":   {rowPending, rowOverdue, rowHeld},
+	"verify settle":   {rowReleased, rowUnverified},
+	"resolve":         {rowPending, rowOverdue, rowHeld, rowReleased, rowUnverified},
+	"resolve applied": {rowPending, rowOverdue, rowHeld, rowReleased, rowUnverified},
+	"link":            {rowApplied},
+	"compensated":     {rowApplied},
+}
+
+// refusedIn tells whether a transaction is surely cancelled by its condition in a state: then another item may say that it met a
+// transaction, too.
+func refusedIn(l coverLine) bool {
+	states, known := acts[l.purpose]
+	return known && slices.Contains(rowStates, l.state) && !slices.Contains(states, l.state)
 }
 
 func without(all []string, names ...string) []string {
@@ -141,17 +181,39 @@ var aimedWeights = map[string]int{
 }
 
 // bias is what makes a fault likelier, or less likely, where a line needs it: how often, and which.
-func bias(line coverLine, purpose, state string) (often float64, kind string, ok bool) {
+func (w *world) bias(e *entry) (often float64, kind string, ok bool) {
+	line, act, find := w.aim(), e.purpose == "outside.act", e.purpose == "outside.find"
+	state := w.oracle.stateOf(e.row)
 	pending := state == rowPending || state == rowOverdue
-	switch {
-	case line.purpose == "verify settle" && purpose == "outside.act":
+	kept := slices.ContainsFunc(w.kept, func(f *focus) bool { return f.e.purpose == line.purpose })
+	switch settles := line.purpose == "verify settle" || line.purpose == "settle fenced"; {
+	case find && e.op.moves && e.op.kind.name == "sweep" && line.state == rowHeld && (kept || !settles):
+		return 0.95, verifyUnknown, true // nobody can tell, so that it is held
+	case find && e.op.kind.name == "reserve only":
+		return 0.95, liesAbsent, true // it is to begin anew
+	case settles && act:
 		return 0, "", true // the effect happens,
-	case line.purpose == "verify settle" && purpose == "outside.find" && pending:
-		return 0.9, liesAbsent, true // is not seen at first,
-	case line.purpose == "verify settle" && purpose == "outside.find":
+	case settles && find && (pending || kept && e.op.moves):
+		return 0.95, liesAbsent, true // is not seen at first, nor by whoever acts anew meanwhile,
+	case settles && find:
 		return 0, "", true // and is found in the end
-	case strings.HasPrefix(line.purpose, "erase") && line.state != rowApplied && purpose == "outside.act":
+	case line.purpose == "defer" && find && !e.op.moves:
+		return 0.7, verifyUnknown, true // so that it is asked again later
+	case strings.HasPrefix(line.purpose, "erase") && line.state != rowApplied && act:
 		return 0.6, refuses, true // rows that have failed may still change while they are erased
 	}
 	return 0, "", false
+}
+
+// favours tells whether a run is rather about actions of a kind: those that can become what it is about.
+func (l coverLine) favours(s *service) bool {
+	switch {
+	case l.purpose == "verify settle", l.purpose == "settle fenced", l.purpose == "defer", l.purpose == "sweep finalize", l.purpose == "outside.find":
+		return s.verifies
+	case l.state == rowHeld, l.purpose == "hold":
+		return !s.idempotent && !s.verifies && !s.commit
+	case strings.HasPrefix(l.purpose, "commit"):
+		return true
+	}
+	return !s.commit
 }

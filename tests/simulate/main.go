@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"toolledger/internal/progress"
 )
 
 // flags are what the program is told.
@@ -28,9 +30,11 @@ type flags struct {
 	minimise        bool
 	coverage, add   string
 	covered         bool
-	aim             string
+	aim, put        string
 	fill            int
+	putSelected     putFault
 	lineSelected    coverLine
+	bar             *progress.Bar
 	perStore        int
 	history         int
 	parallel        int
@@ -51,7 +55,8 @@ func parse(arguments []string) (*flags, error) {
 	set.StringVar(&f.coverage, "coverage", "", "write the table of faults, operations and states to this file; its figures where the name ends with .json")
 	set.StringVar(&f.add, "add", "", "count what these .json files (separated by commas) of earlier runs cover as well")
 	set.StringVar(&f.aim, "aim", "", `what an aimed run is about, as in "settle late, held"; else the seed decides`)
-	set.IntVar(&f.fill, "fill", 0, "then aim up to this many more runs at each line of the table that has an empty cell")
+	set.StringVar(&f.put, "put", "", `one fault at one request beside those of the seed, as in "12/3 answer lost": operation 12, its third request`)
+	set.IntVar(&f.fill, "fill", 0, "then run up to this many more worlds for each empty cell of the table")
 	set.BoolVar(&f.covered, "covered", false, "exit code 1 also where a cell of the table is empty, which is then named")
 	set.IntVar(&f.perStore, "per-store", 8, "runs that share one store process, which slows down as its streams grow")
 	set.IntVar(&f.parallel, "parallel", 0, "run this many operations truly at once instead, in real time (go run -race)")
@@ -66,27 +71,37 @@ func parse(arguments []string) (*flags, error) {
 	if f.aim != "" && !named {
 		f.profile = "aimed"
 	}
-	if f.aim != "" && f.profile != "aimed" {
-		return nil, fmt.Errorf("simulate: --aim is for profile aimed, not %s", f.profile)
-	}
+	return f, f.check()
+}
+
+// check finds what goes with nothing, and looks up what the flags name.
+func (f *flags) check() (err error) {
 	at := slices.IndexFunc(profiles, func(p profile) bool { return p.name == f.profile })
-	if at < 0 && f.profile != "all" {
-		return nil, fmt.Errorf("simulate: unknown profile %q: calm, storm, chaos, aimed or all", f.profile)
-	}
-	if f.steps < 0 || f.perStore < 1 || f.seeds < 1 && f.add == "" {
-		return nil, errors.New("simulate: want 0 steps or more, and at least one seed and one run per store")
-	}
-	if at >= 0 {
+	switch {
+	case f.aim != "" && f.profile != "aimed":
+		return fmt.Errorf("simulate: --aim is for profile aimed, not %s", f.profile)
+	case at < 0 && f.profile != "all":
+		return fmt.Errorf("simulate: unknown profile %q: calm, storm, chaos, aimed or all", f.profile)
+	case f.parallel > 0 && (f.profile == "aimed" || f.profile == "all" || f.fill > 0 || f.put != ""):
+		return errors.New("simulate: --parallel takes profile calm, storm or chaos, and neither --fill nor --put: nobody decides there what meets what")
+	case f.steps < 0 || f.parallel < 0 || f.fill < 0 || f.history < 0:
+		return errors.New("simulate: --steps, --parallel, --fill and --history want 0 or more")
+	case f.perStore < 1 || f.seeds < 1 && f.add == "":
+		return errors.New("simulate: --per-store wants 1 or more, and --seeds too, but where --add gives earlier runs")
+	case at >= 0:
 		f.profileSelected = profiles[at]
 	}
 	if f.aim != "" {
 		purpose, state, _ := strings.Cut(f.aim, ", ")
 		f.lineSelected = coverLine{purpose, state}
 		if !slices.Contains(aimedLines(), f.lineSelected) {
-			return nil, fmt.Errorf("simulate: no aimed run is about %q: want an operation and a state of the coverage table", f.aim)
+			return fmt.Errorf("simulate: no aimed run is about %q: want an operation and a state of the coverage table", f.aim)
 		}
 	}
-	return f, nil
+	if f.put != "" {
+		f.putSelected, err = parsePut(f.put)
+	}
+	return err
 }
 
 func main() {
@@ -116,8 +131,10 @@ func (f *flags) run(t *testing.T) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
+	f.bar = progress.Start(os.Stderr, f.verbose || f.seeds < 2, "worlds", int64(f.seeds)) //nolint:gosec // nobody runs as many
+	defer func() { f.bar.Done() }()
 	for seed := f.seed; seed < f.seed+f.seeds; seed++ {
-		cfg := config{seed: seed, steps: f.steps, profile: f.profileSelected, aim: f.lineSelected}
+		cfg := config{seed: seed, steps: f.steps, profile: f.profileSelected, aim: f.lineSelected, put: f.putSelected}
 		if f.profile == "all" {
 			cfg.profile = inTurn(seed)
 		}
@@ -129,7 +146,9 @@ func (f *flags) run(t *testing.T) int {
 			break
 		}
 	}
-	if err := f.fillLines(t, s, total); err != nil {
+	f.bar.Done()
+	f.bar = nil
+	if err := f.fillCells(t, s, total); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
@@ -166,6 +185,7 @@ func (f *flags) one(t *testing.T, s *session, total *total, cfg config) error {
 		return fmt.Errorf("simulate: seed %d: %w", cfg.seed, err)
 	}
 	total.add(out)
+	f.bar.Add(1)
 	f.print(out, cfg)
 	if out.Violation != nil && f.minimise && f.parallel == 0 {
 		f.printMinimised(s.minimise(t, cfg, out))
@@ -173,16 +193,40 @@ func (f *flags) one(t *testing.T, s *session, total *total, cfg config) error {
 	return nil
 }
 
-// fillLines aims runs at the lines that have an empty cell, with the seeds after the last, in rounds, so that what one finds counts for all.
-func (f *flags) fillLines(t *testing.T, s *session, total *total) error {
+// fillCells fills empty cells of the table, in rounds, and counts for all what one run finds. Where an earlier run has met the line of a
+// cell, it is run once more, with the fault put at that request. Where none has, a run is aimed at the line, with the seeds after the last.
+func (f *flags) fillCells(t *testing.T, s *session, total *total) error {
 	seed := f.seed + f.seeds
-	for range f.fill {
-		for _, line := range total.emptyLines() {
-			cfg := config{seed: seed, steps: f.steps, profile: profiles[aimed], aim: line}
-			if err := f.one(t, s, total, cfg); err != nil {
-				return err
-			}
-			seed++
+	for round := range f.fill {
+		if err := f.fillRound(t, s, total, round, &seed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *flags) fillRound(t *testing.T, s *session, total *total, round int, seed *uint64) error {
+	tried, empty := map[coverLine]bool{}, total.emptyCells()
+	bar := progress.Start(os.Stderr, f.verbose, "empty cells", int64(len(empty)))
+	defer bar.Done()
+	for _, c := range empty {
+		if bar.Add(1); !slices.ContainsFunc(total.emptyCells(), func(o *cell) bool { return o.name() == c.name() }) {
+			continue // filled meanwhile
+		}
+		cfg, ok := total.filling(c, round)
+		if !ok && (tried[c.line] || !slices.Contains(aimedLines(), c.line)) {
+			continue
+		}
+		if !ok {
+			tried[c.line] = true
+			cfg = config{seed: *seed, steps: f.steps, profile: profiles[aimed], aim: c.line}
+			*seed++
+		}
+		if err := f.one(t, s, total, cfg); err != nil {
+			return err
+		}
+		if f.untilViolation && len(total.violations) > 0 {
+			break
 		}
 	}
 	return nil
@@ -206,7 +250,7 @@ func (f *flags) print(out run, cfg config) {
 		if !f.untilViolation {
 			fmt.Println(strings.Join(out.History[max(0, len(out.History)-f.history):], "\n"))
 		}
-		fmt.Printf("again: %s\n", again(cfg))
+		fmt.Printf("again: %s\n", f.again(cfg))
 		return
 	}
 	if f.seeds == 1 {
@@ -216,10 +260,16 @@ func (f *flags) print(out run, cfg config) {
 }
 
 // again is the command that runs a configuration again.
-func again(cfg config) string {
+func (f *flags) again(cfg config) string {
+	if f.parallel > 0 { // which goes another way each time
+		return fmt.Sprintf("go run -race ./tests/simulate --seed %d --profile %s --parallel %d", cfg.seed, cfg.profile.name, f.parallel)
+	}
 	text := fmt.Sprintf("go run ./tests/simulate --seed %d --steps %d --profile %s", cfg.seed, cfg.steps, cfg.profile.name)
 	if cfg.aim != (coverLine{}) {
-		text += fmt.Sprintf(" --aim %q", cfg.aim.purpose+", "+cfg.aim.state)
+		text += fmt.Sprintf(" --aim %q", cfg.aim.name())
+	}
+	if cfg.put != (putFault{}) {
+		text += fmt.Sprintf(" --put %q", cfg.put)
 	}
 	return text
 }

@@ -38,6 +38,9 @@ type operation struct {
 	mets            int
 
 	seen   item // the row, as it was when the operation began
+	last   bool // nothing stands in its way
+	order  string
+	looked time.Time // when a person looked outside
 	tenant *tenantPlan
 	plan   writers.Plan
 	actRef writers.CallInfo
@@ -81,8 +84,6 @@ func (op *operation) rowKey() key {
 	}
 	return op.intent.rowKey()
 }
-
-func (op *operation) row() key { return op.rowKey() }
 
 func (op *operation) args() args { return op.intent.variants[op.variant] }
 
@@ -218,6 +219,10 @@ func codeOf(err error) string {
 		return "deadline"
 	case errors.Is(err, context.Canceled):
 		return "cancelled"
+	case errors.Is(err, errNobodyKnows):
+		return "acted, nobody knows"
+	case errors.Is(err, errDead):
+		return "handed to a process that died"
 	}
 	return "error"
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -41,7 +42,6 @@ type oracle struct {
 	epochs    map[key]int                 // of each quota item: how often it was removed
 	erased    map[key]bool                // quota items of whose debits some went with an earlier one of the same name
 	deadlines map[string]time.Time        // of each attempt, the latest
-	horizons  map[string]time.Duration    // of each attempt
 	archived  map[string]bool             // row ids that have left the table by the rules
 	reborn    map[string]bool             // row ids that were written once more after that
 	attempts  map[string]map[string]bool  // per row id: the intents that were stored
@@ -50,6 +50,9 @@ type oracle struct {
 	rowOf     map[string]key              // of a row id
 	asked     map[string]args             // by lookup: what an action is
 	fresh     []string                    // events of the record that is being read
+	recorded  map[string]bool             // row ids of actions that are recorded as applied
+	written   map[key]bool                // grants that were ever there
+	plans     map[string][]planned        // of each tenant, one after the other
 }
 
 type taken struct {
@@ -59,8 +62,9 @@ type taken struct {
 
 func newOracle(w *world) *oracle {
 	return &oracle{
-		w: w, debits: map[key]int64{}, taken: map[key]map[key]taken{}, epochs: map[key]int{}, erased: map[key]bool{}, deadlines: map[string]time.Time{}, horizons: map[string]time.Duration{},
+		w: w, debits: map[key]int64{}, taken: map[key]map[key]taken{}, epochs: map[key]int{}, erased: map[key]bool{}, deadlines: map[string]time.Time{},
 		archived: map[string]bool{}, reborn: map[string]bool{}, attempts: map[string]map[string]bool{}, expected: map[string]int{},
+		recorded: map[string]bool{}, written: map[key]bool{}, plans: map[string][]planned{},
 		observed: map[string]map[string]int64{}, rowOf: map[string]key{}, asked: map[string]args{},
 	}
 }
@@ -112,6 +116,7 @@ func (o *oracle) wrote(op *operation, all []*record) error {
 		case strings.HasPrefix(r.key.sk, "GRANT#"):
 			grants = append(grants, r)
 		}
+		o.planSet(r)
 		o.fresh = nil
 		if err := o.expect(r); err != nil {
 			return err
@@ -206,7 +211,7 @@ func (o *oracle) move(r *record, touched map[key]bool) {
 
 // balance holds the books: granted − remaining = Σ debits, to the token, at every moment.
 func (o *oracle) balance(touched map[key]bool) error {
-	for q := range touched {
+	for _, q := range slices.SortedFunc(maps.Keys(touched), key.compare) {
 		it := o.w.store.ledger.items[q]
 		if it == nil {
 			continue // gone: what was debited there is nobody's any more
@@ -240,7 +245,6 @@ func (o *oracle) rowsMoved(op *operation, rows []*record) error {
 		o.rowOf[id] = r.key
 		if r.new.has("deadline") {
 			o.deadlines[attemptName(id, r.new.num("attempt"))] = time.UnixMilli(r.new.num("deadline")).UTC()
-			o.horizons[attemptName(id, r.new.num("attempt"))] = time.Duration(r.new.num("horizon")) * time.Millisecond
 		}
 		if o.attempts[id] == nil {
 			o.attempts[id] = map[string]bool{}
@@ -248,6 +252,10 @@ func (o *oracle) rowsMoved(op *operation, rows []*record) error {
 		o.attempts[id][r.new.text("intentHash")] = true
 		if len(o.attempts[id]) > 1 {
 			return o.w.broken(invOneIntent, "row %s holds a second intent", r.key.sk)
+		}
+		o.believed(op, r)
+		if r.new.str("state") == "applied" {
+			o.recorded[id], o.recorded[r.new.str("settledFrom")] = true, true
 		}
 		if err := o.happened(op, r); err != nil {
 			return err
@@ -257,6 +265,32 @@ func (o *oracle) rowsMoved(op *operation, rows []*record) error {
 }
 
 func attemptName(rowID string, attempt int64) string { return fmt.Sprintf("%s/%d", rowID, attempt) }
+
+// believed notes where the ledger believes somebody who does not tell the truth: a verifier, somebody else who holds the same reservation, a
+// person who looked too early. It has to, and cannot keep its promises about that action. What nobody acted on excuses nothing.
+func (o *oracle) believed(op *operation, r *record) {
+	ref, from, to := r.new.str("lookup"), r.old.str("state"), r.new.str("state")
+	if ref == "" || r.old.str("rowId") == r.new.str("rowId") && from == to && to != "failed" {
+		return
+	}
+	list := o.w.out.byRef[ref]
+	since := func(t time.Time) bool {
+		return slices.ContainsFunc(list, func(e *effect) bool { return e.at.After(t) })
+	}
+	mine := slices.ContainsFunc(list, func(e *effect) bool { return e.rowID == r.new.str("rowId") })
+	switch told := o.w.told[ref]; {
+	case op != nil && op.kind == kindCoHolder && r.new.str("failure") == "released": // it cannot know
+		o.w.lied(ref, "a co-holder lies: release")
+	case op != nil && op.kind == kindCoHolder && to == "applied" && !mine:
+		o.w.lied(ref, "a co-holder lies: finalize")
+	case op != nil && !op.looked.IsZero() && r.new.str("failure") == "resolved" && since(op.looked):
+		o.w.lied(ref, "a person's word is out of date")
+	case told == liesAbsent && (r.new.str("failure") == "expired" || beginsAnew(r)):
+		o.w.lied(ref, told)
+	case told == liesApplied && to == "applied" && len(list) == 0:
+		o.w.lied(ref, told)
+	}
+}
 
 // happened holds that nothing is recorded as applied that did not happen.
 func (o *oracle) happened(_ *operation, r *record) error {
@@ -417,11 +451,10 @@ func (o *oracle) period(plan item, at time.Time) string {
 	return at.Format("2006-01")
 }
 
-// landsBy is until when an effect has to land for the promises to hold: the deadline of its attempt and the horizon that its row
-// had then, by the clock of its worker.
+// landsBy is until when an effect has to land for the promises to hold: the deadline of its attempt and the horizon that its worker
+// gave itself, by the clock of the worker.
 func (o *oracle) landsBy(e *effect) time.Time {
-	name := attemptName(e.rowID, int64(e.attempt))
-	return o.deadlines[name].Add(o.horizons[name])
+	return o.deadlines[attemptName(e.rowID, int64(e.attempt))].Add(e.horizon)
 }
 
 // checkFence is asked at the moment that a tool's Act begins.
@@ -429,6 +462,7 @@ func (w *world) checkFence(op *operation, c writers.CallInfo) {
 	if op.proc.killed() || w.isParallel() {
 		return
 	}
+	w.meet()
 	it := w.store.ledger.items[op.rowKey()]
 	now := op.proc.now()
 	deadline, known := w.oracle.deadlines[attemptName(c.RowID, int64(c.Attempt))]
@@ -509,6 +543,9 @@ func (o *oracle) ended(op *operation, code string) error {
 	if err := o.endedMore(op, code); err != nil {
 		return err
 	}
+	if err := o.answered(op, code); err != nil {
+		return err
+	}
 	if op.intent == nil || !slices.Contains(nothingWritten, writers.Code(code)) {
 		return nil
 	}
@@ -556,6 +593,10 @@ func (o *oracle) told(op *operation, got returned) error {
 	var r receipt
 	if json.Unmarshal([]byte(got.json), &r) != nil || op.kind.name != "look" && r.Ref != op.args().Ref {
 		return o.w.broken(invOneIntent, "operation %d asked for %s and was told %s", op.id, op.args().Ref, got.json)
+	}
+	log := o.w.out.log
+	if r.Receipt != 0 && o.w.lies[r.Ref] == "" && (r.Receipt > len(log) || log[r.Receipt-1].ref != r.Ref) { // 0: a commit, which is its own effect, or a lie
+		return o.w.broken(invReplayed, "operation %d was told %s, and there is no such effect", op.id, got.json)
 	}
 	return nil
 }

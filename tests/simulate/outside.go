@@ -44,19 +44,18 @@ var services = []service{
 
 // effect is something that happened outside.
 type effect struct {
-	n         int
-	ref       string
-	key       string // the idempotency key that came with it
-	rowID     string
-	attempt   int
-	opID      int
-	at        time.Time // by the true clock
-	byClock   time.Time // by the clock of the worker that asked for it
-	deadline  time.Time // of its attempt, as the ledger's row said when the effect landed
-	tooLate   bool      // landed after deadline and horizon: beyond what is promised
-	excused   string    // why a second effect of the same action would be no broken promise
-	ledgerRow key
-	service   *service
+	n        int
+	ref      string
+	rowID    string
+	attempt  int
+	opID     int
+	at       time.Time     // by the true clock
+	horizon  time.Duration // that its worker gave itself
+	byClock  time.Time     // by the clock of the worker that asked for it
+	deadline time.Time     // of its attempt, as the ledger's row said when the effect landed
+	tooLate  bool          // landed after deadline and horizon: beyond what is promised
+	excused  string        // why a second effect of the same action would be no broken promise
+	service  *service
 }
 
 // outside is the log.
@@ -78,7 +77,7 @@ func (w *world) act(ctx context.Context, s *service, c writers.CallInfo, a args)
 	}
 	w.checkFence(op, c)
 	op.actRef = c
-	got := w.call(ctx, "outside.act", c.RowID, func(f fault) answer { return w.perform(op, s, c, a, f) })
+	got := w.callFor(ctx, "outside.act", c, func(f fault) answer { return w.perform(op, s, c, a, f) })
 	if got.err != nil {
 		return receipt{}, got.err
 	}
@@ -124,8 +123,8 @@ func (w *world) land(op *operation, s *service, c writers.CallInfo, a args) *eff
 		}
 	}
 	e := &effect{
-		n: len(w.out.log) + 1, ref: a.Ref, key: c.EffectKey, rowID: c.RowID, attempt: c.Attempt, opID: op.id,
-		at: w.now(), byClock: op.proc.clock(w.now()), ledgerRow: op.rowKey(), service: s,
+		n: len(w.out.log) + 1, ref: a.Ref, rowID: c.RowID, attempt: c.Attempt, opID: op.id,
+		at: w.now(), horizon: op.horizon(), byClock: op.proc.clock(w.now()), service: s,
 	}
 	w.out.log = append(w.out.log, e)
 	w.out.byRef[a.Ref] = append(w.out.byRef[a.Ref], e)
@@ -149,7 +148,7 @@ func (w *world) sameKey(first *effect, a args) {
 
 // verify is a tool's Verify, wherever it runs.
 func (w *world) verify(ctx context.Context, s *service, c writers.CallInfo) (receipt, writers.Verdict, error) {
-	got := w.call(ctx, "outside.find", c.RowID, func(f fault) answer { return w.find(s, c.Lookup, f) })
+	got := w.callFor(ctx, "outside.find", c, func(f fault) answer { return w.find(s, c.Lookup, f) })
 	if got.err != nil {
 		return receipt{}, writers.EffectUnknown, got.err
 	}
@@ -171,12 +170,12 @@ func (w *world) find(_ *service, ref string, f fault) answer {
 	}
 	list := w.out.byRef[ref]
 	if f.kind == liesAbsent && len(list) > 0 {
-		w.lied(ref, f.kind)
+		w.told[ref] = f.kind
 		return answer{value: found{verdict: writers.EffectAbsent}}
 	}
 	if len(list) == 0 {
 		if f.kind == liesApplied {
-			w.lied(ref, f.kind)
+			w.told[ref] = f.kind
 			return answer{value: found{receipt{Ref: ref}, writers.EffectApplied}}
 		}
 		return answer{value: found{verdict: writers.EffectAbsent}}
@@ -184,7 +183,7 @@ func (w *world) find(_ *service, ref string, f fault) answer {
 	return answer{value: found{receipt{Ref: ref, Receipt: list[0].n}, writers.EffectApplied}}
 }
 
-// lied notes that nothing can be promised about an action any more.
+// lied notes that nothing can be promised about an action any more: the ledger has acted on what is not true.
 func (w *world) lied(ref, how string) {
 	w.lies[ref] = how
 	w.count("beyond promise", how)

@@ -26,8 +26,8 @@ func simulateParallel(ctx context.Context, b *backend, cfg config, ops, atOnce i
 	}
 	defer s.drop()
 	w := &world{
-		cfg: cfg, store: s, out: newOutside(), lies: map[string]string{}, stats: map[string]map[string]int{},
-		cover: map[coverKey]int{}, hash: fnv.New64a(),
+		cfg: cfg, store: s, out: newOutside(), lies: map[string]string{}, told: map[string]string{}, stats: map[string]map[string]int{},
+		cover: map[coverKey]int{}, seen: map[coverKey]string{}, hash: fnv.New64a(),
 	}
 	w.began, w.base = time.Now(), begins[1].Add(-12*time.Hour)
 	w.gate.wake, w.parallel = make(chan struct{}, 1), &parallel{w: w}
@@ -136,7 +136,7 @@ func (p *parallel) rest() error {
 // pull reads the streams, and looks at all that happened meanwhile.
 func (p *parallel) pull() error {
 	for _, t := range []*table{p.w.store.ledger, p.w.store.control} {
-		fresh, err := p.w.store.pull(t, p.w.now(), 0, 0)
+		fresh, err := p.w.store.pull(t, p.w.now())
 		if err != nil {
 			return err
 		}

@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -151,12 +153,14 @@ func (in *intent) key() writers.Key {
 }
 
 // rowKey is where the ledger keeps the call, by the words of the design.
-func (in *intent) rowKey() key {
-	if !in.wide {
-		return key{"TENANT#" + in.tenant.id + "#SESSION#" + in.session, "TOOL#" + in.id}
+func (in *intent) rowKey() key { return rowKeyOf(in.tenant.id, in.session, in.id, in.wide) }
+
+func rowKeyOf(tenant, session, id string, wide bool) key {
+	if !wide {
+		return key{"TENANT#" + tenant + "#SESSION#" + session, "TOOL#" + id}
 	}
-	sum := sha256.Sum256([]byte(in.id))
-	return key{"TENANT#" + in.tenant.id + "#CALLS#" + strconv.FormatUint(binary.BigEndian.Uint64(sum[:8])%16, 10), "TOOL#" + in.id}
+	sum := sha256.Sum256([]byte(id))
+	return key{"TENANT#" + tenant + "#CALLS#" + strconv.FormatUint(binary.BigEndian.Uint64(sum[:8])%16, 10), "TOOL#" + id}
 }
 
 // populate makes the tenants, the actions that will be intended, and the processes.
@@ -182,6 +186,9 @@ func (w *world) populate() {
 		in := &intent{
 			n: n, tenant: w.tenants[r.IntN(len(w.tenants))], session: fmt.Sprintf("s%d", r.IntN(2)), id: fmt.Sprintf("k%d", n),
 			wide: r.IntN(4) == 0, service: &services[[]int{0, 0, 1, 2, 3, 3, 4}[r.IntN(7)]],
+		}
+		if w.cfg.profile.aimed {
+			w.favour(in, w.rng("favour", n))
 		}
 		for v := range in.variants {
 			in.variants[v] = args{Ref: fmt.Sprintf("ref-%d-%c", n, 'a'+v), Amount: int64(1 + r.IntN(12))}
@@ -210,6 +217,22 @@ func (w *world) populate() {
 		w.settleDown(2000)
 	}
 	w.calm = false
+}
+
+// favour makes most actions of an aimed run such as can become what it is about.
+func (w *world) favour(in *intent, r *rand.Rand) {
+	if r.IntN(3) == 0 {
+		return
+	}
+	for range 20 {
+		if w.aim().favours(in.service) {
+			break
+		}
+		in.service = &services[r.IntN(len(services))]
+	}
+	if strings.HasPrefix(w.aim().purpose, "erase") {
+		in.tenant = w.tenants[slices.IndexFunc(w.tenants, func(t *tenantPlan) bool { return t.erases })]
+	}
 }
 
 // compensating makes an intent undo an earlier one of the same tenant, where there is one that can be reached.

@@ -222,11 +222,14 @@ func (o *oracle) sentAway(op *operation, it item) error {
 	at := slices.IndexFunc(o.w.out.log, func(e *effect) bool {
 		return e.opID == op.id && e.rowID == op.actRef.RowID && e.attempt == op.actRef.Attempt
 	})
-	known := func(it item) bool { return it.str("state") == "applied" || it.set("suspects")[name] }
+	known := func(it item) bool { return it.str("state") == "applied" || it.suspects()[name] }
 	if at < 0 || known(it) || slices.ContainsFunc(op.wrote, func(r *record) bool { return r.key == op.rowKey() && known(r.new) }) {
 		return nil
 	}
-	for _, child := range o.w.children {
+	o.w.mu.Lock()
+	children := slices.Clone(o.w.children)
+	o.w.mu.Unlock()
+	for _, child := range children {
 		if child.id%childOf == op.id && slices.ContainsFunc(child.wrote, func(r *record) bool { return known(r.new) }) {
 			return nil
 		}

@@ -19,7 +19,10 @@ func runHastyPerson(ctx context.Context, w *world, op *operation) error {
 	if err != nil || row.State == writers.StateApplied {
 		return err
 	}
-	got := w.call(ctx, "person looks", "", func(fault) answer { return w.find(op.intent.service, row.Lookup, fault{}) })
+	got := w.call(ctx, "person looks", "", func(fault) answer {
+		op.looked = w.now()
+		return w.find(op.intent.service, row.Lookup, fault{})
+	})
 	if got.err != nil {
 		return got.err
 	}
@@ -60,7 +63,7 @@ func runHibernate(ctx context.Context, w *world, op *operation) error {
 	r, err := w.act(acting, op.intent.service, hold.CallInfo, op.args())
 	cancel()
 	if err != nil {
-		return err // nobody knows: the row stays pending
+		return errNobodyKnows // the row stays pending
 	}
 	sleep(ctx, time.Duration(op.rng.Int64N(int64(6*lease)))) // the others find it overdue, and go on without it
 	if err := w.sleepForDays(ctx, op); err != nil {
@@ -133,9 +136,10 @@ func prepareUndo(w *world, op *operation) {
 // runGrantAgain grants one order twice, as whoever is not sure about the first time does.
 func runGrantAgain(ctx context.Context, _ *world, op *operation) error {
 	n := op.rng.IntN(4)
+	op.order = fmt.Sprintf("order-%d", n)
 	t := op.proc.ledger.Tenant(writers.TenantID(op.tenant.id))
 	for range 2 {
-		if err := t.Grant(ctx, fmt.Sprintf("order-%d", n), grantOf(n)); err != nil {
+		if err := t.Grant(ctx, op.order, grantOf(n)); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -144,9 +146,9 @@ func (it item) num(name string) int64 {
 
 func (it item) has(name string) bool { return it[name] != nil }
 
-// set returns a set of strings.
-func (it item) set(name string) map[string]bool {
-	list, _ := it[name]["SS"].([]any)
+// suspects are the attempts that are suspected of a second effect.
+func (it item) suspects() map[string]bool {
+	list, _ := it["suspects"]["SS"].([]any)
 	out := map[string]bool{}
 	for _, v := range list {
 		if s, ok := v.(string); ok {
@@ -192,20 +194,21 @@ func (it item) equal(other item) bool {
 // key names an item of one of the two tables.
 type key struct{ pk, sk string }
 
+func (k key) compare(o key) int {
+	return cmp.Or(strings.Compare(k.pk, o.pk), strings.Compare(k.sk, o.sk))
+}
+
 func keyOf(it item) key { return key{it.str("pk"), it.str("sk")} }
 
 // record is one change as the store's stream tells it.
 type record struct {
-	n         int       // position among the records of its table, from 0
-	control   bool      // of the control table
-	op        string    // INSERT, MODIFY, REMOVE
-	key       key       // of the item
-	old, new  item      // nil: there was none, there is none
-	at        time.Time // simulated, by the store's own clock
-	ttl       bool      // removed by the store because its time to live had passed
-	step      int       // of the simulation
-	opID      int       // the operation whose request wrote it
-	delivered int       // times that a consumer said that it is done with it
+	n        int       // position among the records of its table, from 0
+	control  bool      // of the control table
+	op       string    // INSERT, MODIFY, REMOVE
+	key      key       // of the item
+	old, new item      // nil: there was none, there is none
+	at       time.Time // simulated, by the store's own clock
+	ttl      bool      // removed by the store because its time to live had passed
 }
 
 // table is one of the two tables as its stream has told: a mirror that no code under test had a hand in.
@@ -277,7 +280,7 @@ func (s *store) seek(t *table) error {
 var errStream = errors.New("the store's stream and its tables disagree")
 
 // pull reads what was written since the last call, in order, and brings the mirror up to date.
-func (s *store) pull(t *table, now time.Time, step, opID int) ([]*record, error) {
+func (s *store) pull(t *table, now time.Time) ([]*record, error) {
 	var fresh []*record
 	for {
 		var out struct {
@@ -299,7 +302,7 @@ func (s *store) pull(t *table, now time.Time, step, opID int) ([]*record, error)
 			t.last = in.Dynamodb.SequenceNumber
 			r := &record{
 				control: t == s.control, op: in.EventName, key: keyOf(in.Dynamodb.Keys), old: in.Dynamodb.OldImage, new: in.Dynamodb.NewImage,
-				at: now.Truncate(time.Second), step: step, opID: opID,
+				at: now.Truncate(time.Second),
 			}
 			if !r.old.equal(t.items[r.key]) {
 				return nil, fmt.Errorf("%w: %v", errStream, r.key)

@@ -225,8 +225,8 @@ func (o *oracle) kept(r *record) error {
 	if was.num("unverified") != 0 && is.num("unverified") == 0 {
 		return o.illegal(r, "unverified was cleared")
 	}
-	for s := range was.set("suspects") {
-		if !is.set("suspects")[s] {
+	for s := range was.suspects() {
+		if !is.suspects()[s] {
 			return o.illegal(r, "a suspect was dropped")
 		}
 	}

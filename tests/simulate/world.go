@@ -66,6 +66,7 @@ type config struct {
 	profile profile
 	skip    map[string]bool // operations ("op 7") and faults ("fault 7/3") that the minimiser leaves out
 	aim     coverLine       // that an aimed run is about; zero: the seed decides
+	put     putFault        // one fault that is put where nothing else decides
 	verbose io.Writer       // nil: silent
 	alive   *atomic.Int64   // counts steps, for whoever watches that time goes on
 }
@@ -115,9 +116,11 @@ type world struct {
 	failure     error
 	hash        hash.Hash64
 	oracle      *oracle
-	lies        map[string]string // actions about which somebody lied
+	told        map[string]string // what verifiers said of actions that was not true
+	lies        map[string]string // actions about which the ledger believed what was not true
 	stats       map[string]map[string]int
 	cover       map[coverKey]int
+	seen        map[coverKey]string // where a request met a line first, and could have met a fault
 	wg          sync.WaitGroup
 	pool        []*intent
 	tenants     []*tenantPlan
@@ -154,6 +157,8 @@ type run struct {
 	Ops       int                       `json:"-"`
 	Faults    []string                  `json:"-"`
 	cover     map[coverKey]int
+	seen      map[coverKey]string
+	cfg       config
 }
 
 // simulate runs one seed in a bubble of its own. The store's tables are made before and dropped after.
@@ -163,8 +168,8 @@ func simulate(t *testing.T, b *backend, cfg config) (run, error) {
 		return run{}, err
 	}
 	w := &world{
-		cfg: cfg, store: s, out: newOutside(), lies: map[string]string{}, stats: map[string]map[string]int{},
-		cover: map[coverKey]int{}, hash: fnv.New64a(),
+		cfg: cfg, store: s, out: newOutside(), lies: map[string]string{}, told: map[string]string{}, stats: map[string]map[string]int{},
+		cover: map[coverKey]int{}, seen: map[coverKey]string{}, hash: fnv.New64a(),
 	}
 	defer seedRandom(cfg.seed, b.tables.Load(), func() uint64 { return w.draw("jitter", w.now().UnixNano()) })()
 	synctest.Test(t, func(*testing.T) {
@@ -173,7 +178,7 @@ func simulate(t *testing.T, b *backend, cfg config) (run, error) {
 	s.drop()
 	out := run{
 		Seed: cfg.seed, Profile: cfg.profile.name, Steps: w.step, Hash: fmt.Sprintf("%016x", w.hash.Sum64()), Stats: w.stats,
-		Simulated: w.spent, Ops: len(w.ops), Faults: w.met, cover: w.cover,
+		Simulated: w.spent, Ops: len(w.ops), Faults: w.met, cover: w.cover, seen: w.seen, cfg: cfg,
 	}
 	v, isViolation := err.(*violation) //nolint:errorlint // made here, and wrapped by nobody
 	if isViolation {
@@ -398,6 +403,7 @@ func (w *world) flush() error {
 		do := w.timers[at].do
 		w.timers = slices.Delete(w.timers, at, at+1)
 		do()
+		w.meet()
 		synctest.Wait()
 	}
 }
@@ -429,11 +435,7 @@ func (w *world) look(op *operation, body []byte) error {
 	}
 	var all []*record
 	for _, t := range tables {
-		id := 0
-		if op != nil {
-			id = op.id
-		}
-		fresh, err := w.store.pull(t, w.now(), w.step, id)
+		fresh, err := w.store.pull(t, w.now())
 		if err != nil {
 			return err
 		}
@@ -488,13 +490,6 @@ func (w *world) trace(e *entry, f fault) {
 	if f.kind != pass {
 		w.met = append(w.met, faultName(e))
 	}
-	if !w.calm { // while faults are possible
-		w.cover[coverKey{f.kind, e.purpose, row}]++
-		if u := e.undoes; u.purpose != "" {
-			w.cover[coverKey{f.kind, u.purpose, w.stateOfPart(u, 0)}]++
-		}
-	}
-	w.count("fault", f.kind)
 	w.note("%s op %d %s #%d %s %s %s: %s", w.now().Format("15:04:05.000000000"), e.op.id, e.op.name(), e.seq, e.purpose, e.row.sk, row, f.kind)
 }
 

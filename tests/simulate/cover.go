@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What a run covers is counted when it happens: a request that was delayed counts when it arrives, by the state that it meets then, and
+// one whose caller had gone by then not at all; a reason beside a cancellation counts only where there was a cancellation, and a lie where
+// it was one.
+
+// coverKey is one cell of the coverage table.
+type coverKey struct{ fault, operation, state string }
+
+// witness is a request of a run where a fault can be put: runs with the same seed are the same up to there.
+type witness struct {
+	Seed         uint64
+	Steps        int
+	Profile, Aim string
+	At           string
+}
+
+// config is the run once more, with a fault at that request.
+func (s witness) config(kind string) config {
+	purpose, state, _ := strings.Cut(s.Aim, ", ")
+	at := slices.IndexFunc(profiles, func(p profile) bool { return p.name == s.Profile })
+	return config{
+		seed: s.Seed, steps: s.Steps, profile: profiles[max(at, 0)], aim: coverLine{purpose, state}, put: putFault{s.At, kind},
+	}
+}
+
+// linesOf are the lines of the coverage table that a request is about to meet.
+func (w *world) linesOf(e *entry) []coverLine {
+	lines := []coverLine{{e.purpose, w.stateFor(e)}}
+	if u := e.undoes; u.purpose != "" {
+		lines = append(lines, coverLine{u.purpose, w.stateOfPart(u, 0)})
+	}
+	return lines
+}
+
+// happens counts a fault, or none, that a request meets now.
+func (w *world) happens(e *entry, kind string) {
+	lines := w.linesOf(e)
+	if e.target == "outside.find" {
+		lie := liesApplied
+		if len(w.out.byRef[e.lookup]) > 0 {
+			lie = liesAbsent
+		}
+		w.couldMeet(e, lines, lie)
+		if kind != lie && (kind == liesApplied || kind == liesAbsent) {
+			kind = pass // it is the truth
+		}
+	}
+	w.covered(e, lines, kind)
+}
+
+func (w *world) covered(e *entry, lines []coverLine, kind string) {
+	if kind == arrives {
+		kind = delayed
+	}
+	w.count("fault", kind)
+	if w.calm { // no faults are possible
+		return
+	}
+	for _, l := range lines {
+		w.cover[coverKey{kind, l.purpose, l.state}]++
+		w.saw(e, coverKey{"", l.purpose, l.state})
+	}
+}
+
+// couldMeet notes that one of the faults which need an occasion could have met a request.
+func (w *world) couldMeet(e *entry, lines []coverLine, kind string) {
+	if w.calm {
+		return
+	}
+	for _, l := range lines {
+		w.cover[coverKey{occasion + kind, l.purpose, l.state}]++
+		w.saw(e, coverKey{kind, l.purpose, l.state})
+	}
+}
+
+// occasion is before the name of a fault where it could have been.
+const occasion = "occasion: "
+
+// needsOccasion are the faults that cannot be put anywhere.
+func needsOccasion(kind string) bool {
+	return kind == mixedReasons || kind == liesAbsent || kind == liesApplied
+}
+
+// saw remembers where a fault can be put in a run like this one, to fill a cell: at the first request that met the line, but for those whose
+// process is not to be killed, and those that arrived late.
+func (w *world) saw(e *entry, k coverKey) {
+	if _, known := w.seen[k]; !known && !e.op.kind.immortal && !e.late && !w.isParallel() {
+		w.seen[k] = faultName(e)
+	}
+}
+
+// putFault is one fault at one request, by its name as the minimiser has it.
+type putFault struct{ at, kind string }
+
+// parsePut reads a fault as in "12/3 answer lost": of operation 12, request 3.
+func parsePut(text string) (putFault, error) {
+	at, kind, ok := strings.Cut(text, " ")
+	var op, seq int
+	if n, err := fmt.Sscanf(at, "%d/%d", &op, &seq); !ok || err != nil || n != 2 {
+		return putFault{}, fmt.Errorf(`simulate: --put wants an operation, a request of it and a fault, as in "12/3 answer lost", not %q`, text)
+	}
+	for _, target := range []string{"TransactWriteItems", "TransactGetItems", "UpdateItem", "outside.act", "outside.find", "PutEvents", "PutMetricData", "GetRecords"} {
+		for _, f := range faultsFor(target) {
+			if f.kind == kind {
+				return putFault{"fault " + at, kind}, nil
+			}
+		}
+	}
+	return putFault{}, fmt.Errorf("simulate: --put knows no fault %q", kind)
+}
+
+func (p putFault) String() string { return strings.TrimPrefix(p.at, "fault ") + " " + p.kind }
