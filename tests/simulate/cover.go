@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -18,15 +19,17 @@ type witness struct {
 	Seed         uint64
 	Steps        int
 	Profile, Aim string
+	Put          string // the faults that were put into it
 	At           string
 }
 
 // config is the run once more, with a fault at that request.
 func (s witness) config(kind string) config {
+	put, _ := parsePuts(s.Put) // it was written by puts.String
 	purpose, state, _ := strings.Cut(s.Aim, ", ")
 	at := slices.IndexFunc(profiles, func(p profile) bool { return p.name == s.Profile })
 	return config{
-		seed: s.Seed, steps: s.Steps, profile: profiles[max(at, 0)], aim: coverLine{purpose, state}, put: putFault{s.At, kind},
+		seed: s.Seed, steps: s.Steps, profile: profiles[max(at, 0)], aim: coverLine{purpose, state}, put: put.with(s.At, kind),
 	}
 }
 
@@ -71,7 +74,7 @@ func (w *world) covered(e *entry, lines []coverLine, kind string) {
 
 // couldMeet notes that one of the faults which need an occasion could have met a request.
 func (w *world) couldMeet(e *entry, lines []coverLine, kind string) {
-	if w.calm {
+	if w.calm || e.late { // which is its fault; it meets no other one
 		return
 	}
 	for _, l := range lines {
@@ -96,24 +99,49 @@ func (w *world) saw(e *entry, k coverKey) {
 	}
 }
 
-// putFault is one fault at one request, by its name as the minimiser has it.
-type putFault struct{ at, kind string }
+// puts are faults that are put where no chance decides, by the requests' names as the minimiser has them.
+type puts map[string]string
 
-// parsePut reads a fault as in "12/3 answer lost": of operation 12, request 3.
-func parsePut(text string) (putFault, error) {
-	at, kind, ok := strings.Cut(text, " ")
-	var op, seq int
-	if n, err := fmt.Sscanf(at, "%d/%d", &op, &seq); !ok || err != nil || n != 2 {
-		return putFault{}, fmt.Errorf(`simulate: --put wants an operation, a request of it and a fault, as in "12/3 answer lost", not %q`, text)
+// with is these and one more.
+func (p puts) with(at, kind string) puts {
+	out := maps.Clone(p)
+	if out == nil {
+		out = puts{}
 	}
-	for _, target := range []string{"TransactWriteItems", "TransactGetItems", "UpdateItem", "outside.act", "outside.find", "PutEvents", "PutMetricData", "GetRecords"} {
-		for _, f := range faultsFor(target) {
-			if f.kind == kind {
-				return putFault{"fault " + at, kind}, nil
-			}
-		}
-	}
-	return putFault{}, fmt.Errorf("simulate: --put knows no fault %q", kind)
+	out[at] = kind
+	return out
 }
 
-func (p putFault) String() string { return strings.TrimPrefix(p.at, "fault ") + " " + p.kind }
+// String is what parsePuts reads.
+func (p puts) String() string {
+	var all []string
+	for _, at := range slices.Sorted(maps.Keys(p)) {
+		all = append(all, strings.TrimPrefix(at, "fault ")+" "+p[at])
+	}
+	return strings.Join(all, ", ")
+}
+
+// parsePuts reads faults as in "12/3 answer lost, 14/1 delayed": of operation 12, request 3.
+func parsePuts(text string) (puts, error) {
+	var out puts
+	for one := range strings.SplitSeq(text, ", ") {
+		if one == "" {
+			continue
+		}
+		at, kind, ok := strings.Cut(one, " ")
+		var op, seq int
+		if n, err := fmt.Sscanf(at, "%d/%d", &op, &seq); !ok || err != nil || n != 2 {
+			return nil, fmt.Errorf(`simulate: --put wants an operation, a request of it and a fault, as in "12/3 answer lost", not %q`, one)
+		}
+		if !slices.ContainsFunc(faulted, func(target string) bool {
+			return slices.ContainsFunc(faultsFor(target), func(f weighted) bool { return f.kind == kind })
+		}) {
+			return nil, fmt.Errorf("simulate: --put knows no fault %q", kind)
+		}
+		out = out.with("fault "+at, kind)
+	}
+	return out, nil
+}
+
+// faulted are requests of all the kinds that have faults of their own.
+var faulted = []string{"TransactWriteItems", "TransactGetItems", "UpdateItem", "outside.act", "outside.find", "PutEvents", "PutMetricData", "GetRecords"}

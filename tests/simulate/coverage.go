@@ -41,10 +41,8 @@ func (t *total) add(r run) {
 	for k, n := range r.cover {
 		t.cover[k] += n
 	}
-	if r.cfg.put == (putFault{}) {
-		for k, at := range r.seen {
-			t.saw(k, witness{r.cfg.seed, r.cfg.steps, r.cfg.profile.name, r.cfg.aim.name(), at})
-		}
+	for k, at := range r.seen {
+		t.saw(k, witness{r.cfg.seed, r.cfg.steps, r.cfg.profile.name, r.cfg.aim.name(), r.cfg.put.String(), at})
 	}
 	if r.Violation != nil {
 		t.violations = append(t.violations, r.Violation)
@@ -213,8 +211,12 @@ func (t *total) table() (text string, empty []string) {
 		}
 		_, _ = fmt.Fprintf(&b, " %s %d,", c.class, c.n)
 	}
-	return fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n%s\n\nempty:\n  %s\n",
-		t.earlier+t.runs, lines, len(cells), len(empty), &b, strings.Join(empty, "\n  ")), empty
+	text = fmt.Sprintf("%d runs; %d lines of operation and state, %d cells, %d of them empty\n%s\n",
+		t.earlier+t.runs, lines, len(cells), len(empty), &b)
+	if len(empty) > 0 {
+		text += "\nempty:\n  " + strings.Join(empty, "\n  ") + "\n"
+	}
+	return text, empty
 }
 
 // emptyCells are those that nothing has met so far.

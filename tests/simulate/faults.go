@@ -190,9 +190,9 @@ func faultsFor(target string) []weighted {
 // that leaving out another operation changes nothing here.
 func (w *world) drawFault(e *entry) fault {
 	r := w.rng("fault", e.op.id, e.seq)
-	if put := w.cfg.put; put.kind != "" && put.at == faultName(e) && !w.cfg.without(faultName(e)) {
-		w.count("put", put.kind)
-		return fault{kind: put.kind, wait: time.Millisecond, pick: r.Uint64()}
+	if kind, ok := w.cfg.put[faultName(e)]; ok && !w.cfg.without(faultName(e)) {
+		w.count("put", kind)
+		return fault{kind: kind, wait: time.Millisecond, pick: r.Uint64()}
 	}
 	if w.calm || r.Float64() >= w.hostility(e) || w.cfg.without(faultName(e)) {
 		return fault{kind: pass}

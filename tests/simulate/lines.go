@@ -140,27 +140,21 @@ func reachable(purpose string) []string {
 	return without(wants, rowTakenOver) // they name no attempt
 }
 
-// acts are the states of a row in which the condition of a transaction on it holds, if the version or the attempt that it names does.
+// acts are the states of a row in which the condition of a transaction on it holds, if the version or the attempt that it names does. Transactions
+// that often name no other item are left out: there is nothing beside a refusal then.
 var acts = map[string][]string{
-	"commit":          {rowAbsent, rowPast},
-	"reserve":         {rowAbsent, rowPast},
-	"settle new":      {rowAbsent, rowPast},
-	"takeover":        {rowReleased, rowUnverified},
-	"commit failed":   {rowReleased, rowUnverified},
-	"finalize":        {rowPending, rowOverdue, rowHeld},
-	"release":         {rowPending, rowOverdue, rowHeld},
-	"extend":          {rowPending, rowOverdue},
-	"expire":          {rowPending, rowOverdue, rowHeld},
-	"defer":           {rowPending, rowOverdue, rowHeld},
-	"hold":            {rowPending, rowOverdue, rowHeld},
-	"sweep finalize":  {rowPending, rowOverdue, rowHeld},
-	"settle late":     {rowReleased, rowUnverified},
-	"settle fenced":   {rowPending, rowOverdue, rowHeld},
-	"verify settle":   {rowReleased, rowUnverified},
-	"resolve":         {rowPending, rowOverdue, rowHeld, rowReleased, rowUnverified},
-	"resolve applied": {rowPending, rowOverdue, rowHeld, rowReleased, rowUnverified},
-	"link":            {rowApplied},
-	"compensated":     {rowApplied},
+	"commit":        {rowAbsent, rowPast},
+	"reserve":       {rowAbsent, rowPast},
+	"settle new":    {rowAbsent, rowPast},
+	"takeover":      {rowReleased, rowUnverified},
+	"commit failed": {rowReleased, rowUnverified},
+	"finalize":      {rowPending, rowOverdue, rowHeld},
+	"release":       {rowPending, rowOverdue, rowHeld},
+	"expire":        {rowPending, rowOverdue, rowHeld},
+	"settle late":   {rowReleased, rowUnverified},
+	"verify settle": {rowReleased, rowUnverified},
+	"link":          {rowApplied},
+	"compensated":   {rowApplied},
 }
 
 // refusedIn tells whether a transaction is surely cancelled by its condition in a state: then another item may say that it met a

@@ -32,7 +32,7 @@ type flags struct {
 	covered         bool
 	aim, put        string
 	fill            int
-	putSelected     putFault
+	putSelected     puts
 	lineSelected    coverLine
 	bar             *progress.Bar
 	perStore        int
@@ -55,7 +55,7 @@ func parse(arguments []string) (*flags, error) {
 	set.StringVar(&f.coverage, "coverage", "", "write the table of faults, operations and states to this file; its figures where the name ends with .json")
 	set.StringVar(&f.add, "add", "", "count what these .json files (separated by commas) of earlier runs cover as well")
 	set.StringVar(&f.aim, "aim", "", `what an aimed run is about, as in "settle late, held"; else the seed decides`)
-	set.StringVar(&f.put, "put", "", `one fault at one request beside those of the seed, as in "12/3 answer lost": operation 12, its third request`)
+	set.StringVar(&f.put, "put", "", `faults beside those of the seed, as in "12/3 answer lost, 14/1 delayed": of operation 12 the third request`)
 	set.IntVar(&f.fill, "fill", 0, "then run up to this many more worlds for each empty cell of the table")
 	set.BoolVar(&f.covered, "covered", false, "exit code 1 also where a cell of the table is empty, which is then named")
 	set.IntVar(&f.perStore, "per-store", 8, "runs that share one store process, which slows down as its streams grow")
@@ -98,9 +98,7 @@ func (f *flags) check() (err error) {
 			return fmt.Errorf("simulate: no aimed run is about %q: want an operation and a state of the coverage table", f.aim)
 		}
 	}
-	if f.put != "" {
-		f.putSelected, err = parsePut(f.put)
-	}
+	f.putSelected, err = parsePuts(f.put)
 	return err
 }
 
@@ -268,7 +266,7 @@ func (f *flags) again(cfg config) string {
 	if cfg.aim != (coverLine{}) {
 		text += fmt.Sprintf(" --aim %q", cfg.aim.name())
 	}
-	if cfg.put != (putFault{}) {
+	if len(cfg.put) > 0 {
 		text += fmt.Sprintf(" --put %q", cfg.put)
 	}
 	return text

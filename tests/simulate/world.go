@@ -66,7 +66,7 @@ type config struct {
 	profile profile
 	skip    map[string]bool // operations ("op 7") and faults ("fault 7/3") that the minimiser leaves out
 	aim     coverLine       // that an aimed run is about; zero: the seed decides
-	put     putFault        // one fault that is put where nothing else decides
+	put     puts            // faults that are put where no chance decides
 	verbose io.Writer       // nil: silent
 	alive   *atomic.Int64   // counts steps, for whoever watches that time goes on
 }

@@ -3,6 +3,7 @@ package mutants
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,7 +171,7 @@ func (m *mutant) find(t *testing.T, recorded finding) (finding, bool) {
 			return f, true
 		}
 	}
-	for _, profile := range []string{"storm", "chaos", "aimed"} {
+	for _, profile := range slices.Compact([]string{cmp.Or(recorded.profile, "storm"), "storm", "chaos", "aimed"}) {
 		if f, ok := m.run(t, program, 1, seeds, profile); ok {
 			f.took = time.Since(begin)
 			return f, true
