@@ -117,7 +117,7 @@ func changedTexts(was, is *schema.Row) attrs {
 		when(was.By != is.By, aBy) |
 		when(was.Why != is.Why, aWhy) |
 		when(was.Compensates != is.Compensates, aCompensates) |
-		when(was.CompensatedBy != is.CompensatedBy, aCompensatedBy) |
+		when(was.Undoer() != is.Undoer(), aCompensatedBy) |
 		when(was.Scope != is.Scope, aScope)
 }
 

@@ -54,12 +54,12 @@ func (c *request) addQuota(tx *protocol.Tx, row *schema.Row, now time.Time) erro
 		return c.notCompensable("is not in the ledger")
 	case o.State != schema.StateApplied:
 		return c.notCompensable("has not taken effect")
-	case o.CompensatedBy != "" && o.CompensatedBy != c.Key.name():
+	case o.CompensatedBy != "" && o.Undoer() != c.Key.undoes(o, c.s.id):
 		return c.notCompensable("is compensated by another call")
 	case !o.CompensatedAt.IsZero():
 		return c.notCompensable("is compensated already")
 	}
-	link := protocol.Link{Original: o, By: c.Key.name(), Begin: true, End: c.commit, Refund: c.commit && c.RefundOriginal}
+	link := protocol.Link{Original: o, By: c.Key.undoes(o, c.s.id), Begin: true, End: c.commit, Refund: c.commit && c.RefundOriginal}
 	tx.Add(protocol.Part{Kind: protocol.PartOriginal}, t.Compensate(link, now))
 	refunds := map[schema.Key]int64{}
 	var order []protocol.Amount
@@ -114,7 +114,7 @@ func (s *settler) readOriginal(ctx context.Context) error {
 	if err != nil {
 		return failure(ctx, s.op, err)
 	}
-	if row != nil && row.State == schema.StateApplied && row.CompensatedBy == s.key.name() && row.CompensatedAt.IsZero() {
+	if row != nil && row.State == schema.StateApplied && row.Undoer() == s.key.undoes(row, s.row.Session) && row.CompensatedAt.IsZero() {
 		s.original = row
 	}
 	return nil

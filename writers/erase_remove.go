@@ -239,13 +239,13 @@ func (e *erasure) others(ctx context.Context, pk string) error {
 // quota erases quota items, all shards of a period at once: they are made at once, and whoever meets only some of them
 // could neither read the period nor make it anew.
 func (e *erasure) quota(ctx context.Context, partitions []string) error {
-	periods := map[string][]types.TransactWriteItem{}
+	periods := map[string][]schema.Key{}
 	for _, pk := range partitions {
 		if err := e.partition(ctx, e.l.cfg.Table, pk, "", func(items []schema.Item) error {
 			for _, item := range items {
 				key := keyOf(item)
 				if id, err := schema.ParseKey(key); err == nil && id.Kind == schema.KindQuota {
-					periods[id.Period] = append(periods[id.Period], e.l.tables.DeleteItem(key))
+					periods[id.Period] = append(periods[id.Period], key)
 				}
 			}
 			return nil
@@ -254,13 +254,49 @@ func (e *erasure) quota(ctx context.Context, partitions []string) error {
 		}
 	}
 	for _, period := range slices.Sorted(maps.Keys(periods)) {
-		for shards := range slices.Chunk(periods[period], protocol.MaxItems) {
-			if err := e.deleteAll(ctx, shards, ErasedItems{QuotaItems: len(shards)}); err != nil {
-				return err
-			}
+		if err := e.period(ctx, period, periods[period]); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// period erases the quota items of a period: those that were found, and those that the plan says there may be, since a look that takes its
+// time can find some of a period that began meanwhile. The plan has to be suspended still, or gone: under any other one calls are paid
+// from these items, and its giver wins.
+func (e *erasure) period(ctx context.Context, period string, found []schema.Key) error {
+	tenant := string(e.t.id)
+	for n := 1; n <= eraseTries; n++ {
+		plan, err := e.l.peekPlan(ctx, e.t.id)
+		if err != nil {
+			return e.failed(ctx, err)
+		}
+		keys, check := slices.Clone(found), e.l.tables.CheckNoPlan(tenant)
+		if plan != nil && !plan.Suspended {
+			return nil
+		}
+		if plan != nil {
+			check = e.l.tables.CheckPlan(tenant, plan.Version)
+			for i := range int(plan.Shards) {
+				if key := schema.QuotaKey(tenant, period, i); !slices.Contains(keys, key) {
+					keys = append(keys, key)
+				}
+			}
+		}
+		items := []types.TransactWriteItem{check}
+		for _, key := range keys {
+			items = append(items, e.l.tables.DeleteItem(key))
+		}
+		refused, err := e.transact(ctx, items, n)
+		switch {
+		case err != nil:
+			return err
+		case refused == nil:
+			e.count(func(p *ErasureReport) { p.Erased.QuotaItems += len(found) })
+			return nil
+		}
+	}
+	return nil // the plan does not stay the same; the next look finds the items again
 }
 
 // deleteAll removes items whatever they hold by now.

@@ -60,6 +60,11 @@ func (k Key) scope() schema.Scope {
 // name is scope and key in one, as compensation links store it.
 func (k Key) name() string { return string(k.scope()) + ":" + k.id }
 
+// undoes is the call of that key and session as the one that undoes o.
+func (k Key) undoes(o *schema.Row, session string) schema.Undoer {
+	return schema.UndoerOf(o, k.name(), session, k.scope())
+}
+
 func (k Key) check() error {
 	if k.bad != "" {
 		return &schema.IDError{Field: "key", Rule: "could not be made: " + k.bad}

@@ -193,7 +193,7 @@ func (s *settler) build(ctx context.Context) (*protocol.Tx, int64, error) {
 func (s *settler) addRest(tx *protocol.Tx, b bill, now time.Time) {
 	t, amounts := s.l.tables, b.amounts
 	if o := s.original; o != nil {
-		link := protocol.Link{Original: o, By: s.key.name(), End: true, Refund: s.row.RefundOriginal}
+		link := protocol.Link{Original: o, By: s.key.undoes(o, s.row.Session), End: true, Refund: s.row.RefundOriginal}
 		if link.Refund {
 			amounts = append(amounts, refundable(string(s.s.t.id), o.Debits, s.gone)...)
 		}
@@ -336,7 +336,7 @@ func (s *settler) addExtra(ctx context.Context, tenant string, b *bill, extra in
 	d := target[0]
 	b.overdraft = share(plan.Overdraft, d.Shard, int(max(plan.Shards, int64(d.Shard)+1)))
 	if s.capped {
-		extra = min(extra, s.cap+b.overdraft)
+		extra = min(extra, s.cap+b.overdraft+s.undone(d.Key(tenant)))
 	}
 	if extra <= 0 {
 		return nil
@@ -350,6 +350,19 @@ func (s *settler) addExtra(ctx context.Context, tenant string, b *bill, extra in
 	}
 	b.debits[0].Tokens += extra
 	return nil
+}
+
+// undone is what the same transaction gives back to a quota item, since the call undoes one that had debited it.
+func (s *settler) undone(item schema.Key) (n int64) {
+	if s.original == nil || !s.row.RefundOriginal {
+		return 0
+	}
+	for _, a := range refundable(string(s.s.t.id), s.original.Debits, s.gone) {
+		if a.Key == item {
+			n += a.Tokens
+		}
+	}
+	return n
 }
 
 // current names the quota item of the running period that pays where no earlier debit says which; none where the tenant

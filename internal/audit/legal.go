@@ -121,6 +121,7 @@ func (s *subject) anyState() {
 	s.require(!r.UpdatedAt.IsZero(), schema.AUpdatedAt, "is missing")
 	s.require(r.Unverified <= schema.UnverifiedVouched, schema.AUnverified, "must be 0, 1 or 2")
 	s.require(r.CompensatedAt.IsZero() || r.CompensatedBy != "", schema.ACompensatedAt, "must not be set without compensatedBy")
+	s.require(r.CompensatedIn == "" || r.CompensatedBy != "", schema.ACompensatedIn, "must not be set without compensatedBy")
 	if r.Terminal() {
 		s.require(!r.ExpiresAt.IsZero(), schema.AExpiresAt, "is missing on a call that has ended")
 		s.require(r.Deadline.IsZero(), schema.ADeadline, "must not be set on a call that has ended")
@@ -218,7 +219,7 @@ var attributes = map[schema.Kind]map[string]bool{
 		schema.AShortfall, schema.ADebits, schema.AResultJSON, schema.AResultRef, schema.AFailure, schema.AUnverified,
 		schema.ASuspects, schema.AApplied, schema.AContention, schema.ADeadline, schema.ALastDeadline, schema.APendingBucket,
 		schema.ASweepAt, schema.AHeld, schema.AReservedAt, schema.ASettledBy, schema.ASettledFrom, schema.ABy, schema.AWhy, schema.ACompensates,
-		schema.ARefundOrig, schema.ACompensatedBy, schema.ACompensatedAt, schema.AErasing),
+		schema.ARefundOrig, schema.ACompensatedBy, schema.ACompensatedIn, schema.ACompensatedAt, schema.AErasing),
 	schema.KindQuota: set(schema.PK, schema.SK, schema.AFormat, schema.AQuotaID, schema.AVersion, schema.AGranted,
 		schema.ARemaining, schema.AExtra, schema.AShard, schema.APlanVersion, schema.ASuspended, schema.ACreatedAt,
 		schema.AUpdatedAt, schema.AExpiresAt),

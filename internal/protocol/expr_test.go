@@ -104,7 +104,7 @@ func built() map[string]types.TransactWriteItem {
 		for link, l := range map[string]Link{
 			"begin": {Begin: true}, "begin and end": {Begin: true, End: true}, "end": {End: true}, "refund": {End: true, Refund: true},
 		} {
-			l.Original, l.By = r, "session:u"
+			l.Original, l.By = r, schema.Undoer{By: "session:u"}
 			all[name+"compensate "+link] = tables.Compensate(l, now)
 		}
 	}
@@ -220,7 +220,10 @@ func TestConditions(t *testing.T) {
 	all["finalize"] = tables.Settle(r.Key, Holder("r", 1), Settlement{Now: now, ExpiresAt: now})
 	all["release"] = tables.Fail(r.Key, Holder("r", 1), Failure{Now: now, ExpiresAt: now})
 	all["expire"] = tables.Fail(r.Key, AsRead(r), Failure{Now: now, ExpiresAt: now})
-	all["first link"] = tables.Compensate(Link{Original: builtRow(false), By: "session:u", Begin: true}, now)
+	all["first link"] = tables.Compensate(Link{Original: builtRow(false), By: schema.Undoer{By: "session:u"}, Begin: true}, now)
+	in := schema.Undoer{By: "session:u", In: "s"}
+	all["first link from a session"] = tables.Compensate(Link{Original: builtRow(false), By: in, Begin: true}, now)
+	all["end from a session"] = tables.Compensate(Link{Original: builtRow(false), By: in, End: true}, now)
 	for name, want := range map[string]string{
 		"full put row":       "attribute_not_exists(#pk) OR (#state IN (:applied, :failed) AND #expiresAt < :now)",
 		"full takeover":      "#state = :guardState AND #rowId = :guardRow AND #attempt = :guardAttempt AND #version = :guardVersion AND #intentHash = :guardIntent",
@@ -245,6 +248,8 @@ func TestConditions(t *testing.T) {
 		"move from":                 "#cursor = :expect",
 		"move first":                "attribute_not_exists(#cursor)",
 		"first link":                "#state = :guardState AND #rowId = :guardRow AND attribute_not_exists(#compensatedAt) AND (attribute_not_exists(#compensatedBy) OR #compensatedBy = :by)",
+		"first link from a session": "#state = :guardState AND #rowId = :guardRow AND attribute_not_exists(#compensatedAt) AND (attribute_not_exists(#compensatedBy) OR (#compensatedBy = :by AND #compensatedIn = :in))",
+		"end from a session":        "#state = :guardState AND #rowId = :guardRow AND attribute_not_exists(#compensatedAt) AND (#compensatedBy = :by AND #compensatedIn = :in)",
 		"full compensate begin":     "#state = :guardState AND #rowId = :guardRow AND attribute_not_exists(#compensatedAt) AND (attribute_not_exists(#compensatedBy) OR #compensatedBy = :by)",
 		"full compensate refund":    "#state = :guardState AND #rowId = :guardRow AND attribute_not_exists(#compensatedAt) AND #compensatedBy = :by",
 		"full settle failed":        "#state = :guardState AND #rowId = :guardRow AND #attempt >= :guardAttempt AND #version = :guardVersion AND #intentHash = :guardIntent",

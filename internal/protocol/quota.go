@@ -83,6 +83,11 @@ func (t Tables) CheckPlan(tenant string, version int64) types.TransactWriteItem 
 	return exprPlanVersion.check(t.Control, schema.PlanKey(tenant), schema.Item{":v": schema.N(version)})
 }
 
+// CheckNoPlan holds that a tenant has no plan.
+func (t Tables) CheckNoPlan(tenant string) types.TransactWriteItem {
+	return exprPutAbsent.check(t.Control, schema.PlanKey(tenant), nil)
+}
+
 // CreateQuota creates all shards of a period at once under the plan that was read, or none: a shard created alone, or
 // from a plan that has changed, would grant tokens that nobody gave.
 func (t Tables) CreateQuota(tenant string, plan *schema.Plan, shards []*schema.Quota) *Tx {

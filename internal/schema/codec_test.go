@@ -56,7 +56,7 @@ var anyRow = rapid.Custom(func(t *rapid.T) *Row {
 		LastDeadline: anyMillis(t, "lastDeadline"), PendingBucket: anyText.Draw(t, "bucket"), SweepAt: anyMillis(t, "sweepAt"),
 		Held: rapid.Bool().Draw(t, "held"), SettledBy: anyText.Draw(t, "settledBy"), SettledFrom: anyText.Draw(t, "settledFrom"),
 		By: anyText.Draw(t, "by"), Why: anyText.Draw(t, "why"), ExpiresAt: anySeconds(t, "expires"), Compensates: anyText.Draw(t, "compensates"),
-		RefundOriginal: rapid.Bool().Draw(t, "refund"), CompensatedBy: anyText.Draw(t, "compensatedBy"), CompensatedAt: anyMillis(t, "compensatedAt"),
+		RefundOriginal: rapid.Bool().Draw(t, "refund"), CompensatedBy: anyText.Draw(t, "compensatedBy"), CompensatedIn: anyText.Draw(t, "compensatedIn"), CompensatedAt: anyMillis(t, "compensatedAt"),
 		Erasing: rapid.Bool().Draw(t, "erasing"),
 	}
 	if id.Scope == ScopeTenant {

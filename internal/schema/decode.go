@@ -213,6 +213,8 @@ func (r *Row) setMore(name string, v Value) string {
 		return readBool(v, &r.RefundOriginal)
 	case ACompensatedBy:
 		return readString(v, &r.CompensatedBy)
+	case ACompensatedIn:
+		return readString(v, &r.CompensatedIn)
 	case ACompensatedAt:
 		return readMillis(v, &r.CompensatedAt)
 	case AErasing:

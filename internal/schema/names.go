@@ -53,6 +53,7 @@ const (
 	ACompensates   = "compensates" // "<scope>:<key>" of the call that this one undoes
 	ARefundOrig    = "refundOriginal"
 	ACompensatedBy = "compensatedBy"
+	ACompensatedIn = "compensatedIn" // session of that key; only where the call that is undone belongs to the tenant
 	ACompensatedAt = "compensatedAt"
 	AErasing       = "erasing"
 	AQuotaID       = "quotaId"

@@ -88,6 +88,7 @@ type Row struct {
 	Compensates    string
 	RefundOriginal bool
 	CompensatedBy  string
+	CompensatedIn  string
 	CompensatedAt  time.Time
 	Erasing        bool
 }
@@ -99,6 +100,21 @@ func (r *Row) Terminal() bool { return r.State == StateApplied || r.State == Sta
 func (r *Row) Expired(now time.Time) bool {
 	return r.Terminal() && !r.ExpiresAt.IsZero() && r.ExpiresAt.Unix() < now.Unix()
 }
+
+// Undoer names the call that undoes another one: its scope and key, and its session where these are not enough.
+type Undoer struct{ By, In string }
+
+// UndoerOf is the call of that name and session as the one that undoes o. A call of a session can be undone from that session
+// alone; one of the tenant from any, and sessions may use the same keys.
+func UndoerOf(o *Row, name, session string, scope Scope) Undoer {
+	if o.Scope == ScopeTenant && scope == ScopeSession {
+		return Undoer{name, session}
+	}
+	return Undoer{By: name}
+}
+
+// Undoer is the call that undoes the row's, or has; zero where none does.
+func (r *Row) Undoer() Undoer { return Undoer{r.CompensatedBy, r.CompensatedIn} }
 
 // SuspectName is how a row's suspects name one attempt.
 func SuspectName(rowID string, attempt int64) string { return rowID + "/" + formatInt(attempt) }
@@ -138,6 +154,7 @@ func (r *Row) Item() Item {
 	putString(it, ACompensates, r.Compensates)
 	putBool(it, ARefundOrig, r.RefundOriginal)
 	putString(it, ACompensatedBy, r.CompensatedBy)
+	putString(it, ACompensatedIn, r.CompensatedIn)
 	putMillis(it, ACompensatedAt, r.CompensatedAt)
 	putBool(it, AErasing, r.Erasing)
 	return it

@@ -287,6 +287,7 @@ func (r *Row) ended(it Item) {
 	it.str("by", r.by)
 	it.str("why", r.why)
 	it.str("compensatedBy", r.CompensatedBy)
+	it.str("compensatedIn", r.CompensatedIn)
 	it.millis("compensatedAt", r.CompensatedAt)
 }
 

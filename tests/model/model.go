@@ -122,6 +122,7 @@ type Row struct {
 	LastDeadline   time.Time
 	Held           bool
 	CompensatedBy  string
+	CompensatedIn  string
 	CompensatedAt  time.Time
 
 	holder                     string
@@ -348,7 +349,7 @@ func (m *Model) Write(now time.Time, c Call) Answer {
 	if c.Compensates != nil {
 		original = m.live(now, c.rowKey(*c.Compensates))
 		if original == nil || original.State != Applied || !original.CompensatedAt.IsZero() ||
-			original.CompensatedBy != "" && original.CompensatedBy != c.Key.name() {
+			original.CompensatedBy != "" && !original.undoneBy(c) {
 			a := Answer{Code: NotCompensable}
 			if c.Tokens > 0 && m.tenant(c.Tenant).plan == nil {
 				a.Or = NotProvisioned
@@ -431,12 +432,23 @@ func (m *Model) cursor(now time.Time, c Call, move bool) (Answer, bool) {
 	return Answer{}, false
 }
 
+// undoesIn is the session of a call that undoes another one, where its key does not say which call it is: several sessions may have the
+// same key, and undo one call of their tenant.
+func (c Call) undoesIn(original *Row) string {
+	if original.Key.Wide && !c.Key.Wide {
+		return c.Session
+	}
+	return ""
+}
+
+func (r *Row) undoneBy(c Call) bool { return r.CompensatedBy == c.Key.name() && r.CompensatedIn == c.undoesIn(r) }
+
 // link is the original's part of a compensating Commit or Reserve.
 func (m *Model) link(now time.Time, c Call, original *Row) {
-	if !c.Commit && original.CompensatedBy == c.Key.name() {
+	if !c.Commit && original.undoneBy(c) {
 		return
 	}
-	original.CompensatedBy = c.Key.name()
+	original.CompensatedBy, original.CompensatedIn = c.Key.name(), c.undoesIn(original)
 	if c.Commit {
 		original.CompensatedAt = now
 		if c.Refund {

@@ -241,9 +241,7 @@ func (m *Model) allowedExtra(t *tenant, c Call, choices map[Purse]bool, there, d
 				overdraft = share(plan.Overdraft, p.Shard, max(plan.Shards, p.Shard+1))
 			}
 			asked := debits[p]-there[p] == taken
-			least := min(extra, max(0, q.remaining+overdraft))
-			most := min(extra, max(0, q.remaining+overdraft+back[p]))
-			if asked && taken >= least && taken <= most {
+			if asked && taken == min(extra, max(0, q.remaining+overdraft+back[p])) {
 				return true
 			}
 		}
@@ -257,7 +255,7 @@ func (m *Model) original(c Call, now time.Time) *Row {
 		return nil
 	}
 	o := m.live(now, c.rowKey(*c.Compensates))
-	if o == nil || o.State != Applied || o.CompensatedBy != c.Key.name() || !o.CompensatedAt.IsZero() {
+	if o == nil || o.State != Applied || !o.undoneBy(c) || !o.CompensatedAt.IsZero() {
 		return nil
 	}
 	return o

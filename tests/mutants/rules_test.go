@@ -307,8 +307,8 @@ func unlink(ctx context.Context, r *Reservation) {
 	{
 		rule: "compensation open to any key", test: "TestRuleCompensationStaysLinked",
 		edits: []edit{
-			{writersComp, `case o.CompensatedBy != "" && o.CompensatedBy != c.Key.name():`, `case o.CompensatedBy == "never":`},
-			{compGo, "(attribute_not_exists(#compensatedBy) OR #compensatedBy = :by)", "(attribute_not_exists(#compensatedBy) OR #compensatedBy = :by OR attribute_exists(#compensatedBy))"},
+			{writersComp, `case o.CompensatedBy != "" && o.Undoer() != c.Key.undoes(o, c.s.id):`, `case o.CompensatedBy == "never":`},
+			{compGo, `cond += "(attribute_not_exists(#compensatedBy) OR " + mine + ")"`, `cond += "(attribute_not_exists(#compensatedBy) OR attribute_exists(#compensatedBy) OR " + mine + ")"`},
 		},
 	},
 	{
