@@ -441,7 +441,9 @@ func (c Call) undoesIn(original *Row) string {
 	return ""
 }
 
-func (r *Row) undoneBy(c Call) bool { return r.CompensatedBy == c.Key.name() && r.CompensatedIn == c.undoesIn(r) }
+func (r *Row) undoneBy(c Call) bool {
+	return r.CompensatedBy == c.Key.name() && r.CompensatedIn == c.undoesIn(r)
+}
 
 // link is the original's part of a compensating Commit or Reserve.
 func (m *Model) link(now time.Time, c Call, original *Row) {

@@ -46,6 +46,7 @@ var kinds = []*opKind{
 	{name: "impostor", slot: "worker", weight: 3, prepare: prepareImpostor, run: runDo},
 	{name: "undo", slot: "worker", weight: 4, prepare: prepareUndo, run: runDo},
 	{name: "grant again", slot: "operator", weight: 2, prepare: prepareTenant, run: runGrantAgain},
+	{name: "old word", slot: "worker", weight: 3, prepare: prepareOldWord, run: runOldWord},
 }
 
 // window is how many actions are going on at a time.
@@ -147,6 +148,11 @@ func runSteps(ctx context.Context, w *world, op *operation) error {
 		op.got(done.Outcome, done.JSON, done.RowID)
 		return nil
 	}
+	return op.goOn(ctx, w, hold)
+}
+
+// goOn acts on a reservation and finalizes it by hand.
+func (op *operation) goOn(ctx context.Context, w *world, hold *writers.Reservation) error {
 	if op.rng.IntN(3) == 0 {
 		sleep(ctx, w.resting(time.Duration(op.rng.Int64N(int64(lease/2)))))
 		if err := hold.Extend(ctx, lease+time.Duration(op.rng.Int64N(int64(lease)))); err != nil {
@@ -200,6 +206,7 @@ func (op *operation) handOver(ctx context.Context, token string, r receipt) erro
 	w.killing.Unlock()
 	child := &operation{
 		w: w, id: op.id + childOf, kind: op.kind, proc: other, intent: op.intent, variant: op.variant, started: op.started, limit: op.limit,
+		step: op.step,
 	}
 	w.mu.Lock()
 	w.children = append(w.children, child)
@@ -213,6 +220,7 @@ func (op *operation) handOver(ctx context.Context, token string, r receipt) erro
 	if other.killed() {
 		return errDead
 	}
+	op.cursorKept = child.cursorKept
 	op.got(raw.Outcome, raw.JSON, raw.RowID)
 	return err
 }
@@ -371,14 +379,21 @@ func runDoor(ctx context.Context, w *world, op *operation) error {
 
 // verifyAtDoor asks the outside system and says at the door what it said.
 func (op *operation) verifyAtDoor(ctx context.Context, w *world, e *doorError, c map[string]any, with func(map[string]any) map[string]any) (document, error) {
-	r, verdict, err := w.verify(ctx, op.intent.service, writers.CallInfo{RowID: e.rowID, Lookup: op.args().Ref})
+	deadline, _ := time.Parse(time.RFC3339Nano, e.deadline)
+	r, verdict, err := w.verify(ctx, op.intent.service, writers.CallInfo{
+		RowID: e.rowID, Attempt: e.attempt, Deadline: deadline, Lookup: op.args().Ref,
+	})
 	switch {
 	case err != nil:
 		return document{}, errNobodyKnows
 	case verdict == writers.EffectApplied:
-		return op.ask(ctx, "resolve", with(map[string]any{
+		d, err := op.ask(ctx, "resolve", with(map[string]any{
 			"row_id": e.rowID, "attempt": e.attempt, "verdict": "applied", "result": r, "by": "caller", "why": "verified",
 		}))
+		if d.Outcome != "" {
+			d.Outcome = "resolved" // which is not the outcome of a call
+		}
+		return d, err
 	case verdict == writers.EffectAbsent:
 		c["verified_absent"] = map[string]any{"row_id": e.rowID, "attempt": e.attempt, "deadline": e.deadline}
 		return op.ask(ctx, "reserve", c)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -77,14 +78,14 @@ func (o *oracle) grounds(op *operation) (codes []string) {
 		session := o.w.store.ledger.items[key{"TENANT#" + tenant + "#SESSION#" + in.session, "META"}]
 		may(session.str("cursor") != *in.expect, writers.ErrSessionMoved)
 	}
-	// Nobody can ask whether it happened, and no person has said that it did not.
-	may(row.has("unverified") && !in.service.verifies && !in.service.idempotent && row.num("unverified") < 2, writers.ErrOutcomeUnknown)
 	return codes
 }
 
 // left is what a tenant has left in the period that is current; an item below zero takes from what the others have.
-func (o *oracle) left(plan item, tenant string) (n int64) {
-	period := "QUOTA#" + o.period(plan, o.w.now())
+func (o *oracle) left(plan item, tenant string) int64 { return o.leftAt(plan, tenant, o.w.now()) }
+
+func (o *oracle) leftAt(plan item, tenant string, at time.Time) (n int64) {
+	period := "QUOTA#" + o.period(plan, at)
 	found := false
 	for k, it := range o.w.store.ledger.items {
 		if k.sk == period && tenantOf(k.pk) == tenant {
@@ -130,7 +131,7 @@ func (o *oracle) answered(op *operation, code string) error {
 // typed are the operations whose errors have codes.
 var typed = []string{
 	"do", "steps", "sleeper", "commit", "look", "http", "direct", "set plan", "grant", "grant again", "suspend", "resolve", "erase",
-	"hasty person", "hibernate", "impostor", "undo", "provide", "reserve only", "co-holder",
+	"hasty person", "hibernate", "impostor", "undo", "old word", "audit", "provide", "reserve only", "co-holder",
 }
 
 // planned is a plan that a tenant had.
@@ -157,10 +158,12 @@ func (o *oracle) planSet(r *record) {
 
 // allErased holds that nothing of a tenant that was there when its erase began is there when it ends.
 func (o *oracle) allErased(op *operation) error {
-	before := op.started.Add(-skew).UnixMilli()
-	for k, it := range o.w.store.ledger.items {
-		if isRow(k) && tenantOf(k.pk) == op.tenant.id && it.num("createdAt") > 0 && it.num("createdAt") < before {
-			return o.w.broken(invAnswers, "operation %d erased %s, and %s %s is still there", op.id, op.tenant.id, k.pk, k.sk)
+	for _, t := range []*table{o.w.store.ledger, o.w.store.control} {
+		for _, k := range slices.SortedFunc(maps.Keys(t.items), key.compare) {
+			old := isRow(k) && t.items[k].num("createdAt") < op.started.Add(-skew).UnixMilli() || !o.changed[k].After(op.started)
+			if tenantOf(k.pk) == op.tenant.id && old {
+				return o.w.broken(invAnswers, "operation %d erased %s, and %s %s is still there", op.id, op.tenant.id, k.pk, k.sk)
+			}
 		}
 	}
 	return nil

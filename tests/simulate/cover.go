@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -129,8 +130,7 @@ func parsePuts(text string) (puts, error) {
 			continue
 		}
 		at, kind, ok := strings.Cut(one, " ")
-		var op, seq int
-		if n, err := fmt.Sscanf(at, "%d/%d", &op, &seq); !ok || err != nil || n != 2 {
+		if !ok || !request.MatchString(at) {
 			return nil, fmt.Errorf(`simulate: --put wants an operation, a request of it and a fault, as in "12/3 answer lost", not %q`, one)
 		}
 		if !slices.ContainsFunc(faulted, func(target string) bool {
@@ -142,6 +142,9 @@ func parsePuts(text string) (puts, error) {
 	}
 	return out, nil
 }
+
+// request names one: its operation and its place among the requests of that.
+var request = regexp.MustCompile(`^[1-9]\d*/[1-9]\d*$`)
 
 // faulted are requests of all the kinds that have faults of their own.
 var faulted = []string{"TransactWriteItems", "TransactGetItems", "UpdateItem", "outside.act", "outside.find", "PutEvents", "PutMetricData", "GetRecords"}

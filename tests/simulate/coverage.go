@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -87,7 +89,12 @@ func (t *total) read(files string) error {
 			return err
 		}
 		var c counted
-		if err := json.Unmarshal(text, &c); err != nil {
+		strict := json.NewDecoder(bytes.NewReader(text))
+		strict.DisallowUnknownFields()
+		if err = strict.Decode(&c); err == nil {
+			err = c.check()
+		}
+		if err != nil {
 			return fmt.Errorf("simulate: %s holds no figures of coverage: %w", name, err)
 		}
 		t.earlier += c.Runs
@@ -98,6 +105,19 @@ func (t *total) read(files string) error {
 			for _, w := range s.In {
 				t.saw(coverKey{s.Fault, s.Operation, s.State}, w)
 			}
+		}
+	}
+	return nil
+}
+
+// check finds what no run has counted.
+func (c *counted) check() error {
+	if c.Runs < 1 || len(c.Cells) == 0 {
+		return errors.New("no runs")
+	}
+	for _, cell := range c.Cells {
+		if cell.Count < 1 || cell.Fault == "" || cell.Operation == "" || cell.State == "" {
+			return fmt.Errorf("no cell of the table: %+v", cell)
 		}
 	}
 	return nil

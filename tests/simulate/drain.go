@@ -32,6 +32,7 @@ func (w *world) drain() error {
 		}
 	}
 	w.askedForOnceMore()
+	w.readBack()
 	w.readStreams()
 	if w.failure != nil {
 		return w.failure

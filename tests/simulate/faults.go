@@ -192,6 +192,7 @@ func (w *world) drawFault(e *entry) fault {
 	r := w.rng("fault", e.op.id, e.seq)
 	if kind, ok := w.cfg.put[faultName(e)]; ok && !w.cfg.without(faultName(e)) {
 		w.count("put", kind)
+		w.placed[faultName(e)] = true
 		return fault{kind: kind, wait: time.Millisecond, pick: r.Uint64()}
 	}
 	if w.calm || r.Float64() >= w.hostility(e) || w.cfg.without(faultName(e)) {

@@ -42,11 +42,12 @@ type feed struct {
 	poller   *bus
 	sinks    map[instance]*metrics.CloudWatch
 	counted  map[string]float64 // metrics that CloudWatch took, without dimensions
+	byTenant map[string]float64 // the same, over all tenants
 	most     map[string]float64 // the most that they may come to
 	shardOf  map[string]*shard  // of an expected event
 	polling  bool
 	lossy    bool // CloudWatch did not take something
-	eventsOf map[*record][]string
+	eventsOf map[*record][]happening
 }
 
 const lanesOfLedger = 3
@@ -54,7 +55,7 @@ const lanesOfLedger = 3
 func newFeed(w *world) *feed {
 	f := &feed{
 		w: w, lambda: newBus(w), poller: newBus(w), sinks: map[instance]*metrics.CloudWatch{}, counted: map[string]float64{},
-		most: map[string]float64{}, shardOf: map[string]*shard{}, eventsOf: map[*record][]string{},
+		byTenant: map[string]float64{}, most: map[string]float64{}, shardOf: map[string]*shard{}, eventsOf: map[*record][]happening{},
 	}
 	for i := range lanesOfLedger {
 		f.lanes = append(f.lanes, &lane{name: fmt.Sprintf("ledger %d", i)})
@@ -71,7 +72,7 @@ func hashOf(s string) uint32 {
 }
 
 // add routes a record to its lane and its shard.
-func (f *feed) add(r *record, evs []string) {
+func (f *feed) add(r *record, evs []happening) {
 	f.eventsOf[r] = evs
 	if r.control {
 		f.lanes[lanesOfLedger].records = append(f.lanes[lanesOfLedger].records, r)
@@ -84,11 +85,14 @@ func (f *feed) add(r *record, evs []string) {
 		if !s.closed && s.low <= h && h <= s.high {
 			s.records = append(s.records, r)
 			for _, ev := range evs {
-				f.shardOf[ev] = s
+				f.shardOf[ev.name] = s
 			}
 		}
 	}
 }
+
+// busName is the bus that publishers are told.
+const busName = "audit"
 
 // bus is where events come to: EventBridge, as far as a publisher sees it.
 type bus struct {
@@ -133,6 +137,9 @@ func (b *bus) take(in *eventbridge.PutEventsInput, f fault) answer {
 			out.Entries[i].ErrorCode = aws.String([]string{"InternalFailure", "ThrottlingException"}[i%2])
 			continue
 		}
+		if name := aws.ToString(e.EventBusName); name != busName {
+			return answer{err: b.w.broken(invEvents, "an event goes to the bus %q", name)}
+		}
 		out.Entries[i].EventId = aws.String(strconv.Itoa(i))
 		b.accept(aws.ToString(e.DetailType), aws.ToString(e.Detail))
 	}
@@ -164,9 +171,7 @@ func (b *bus) accept(kind, detail string) {
 	if isModelled(kind) && b.w.oracle.expected[name] == 0 {
 		_ = b.w.broken(invEvents, "%s was published, and no transition stands behind it", name)
 	}
-	if k, known := b.w.oracle.rowOf[head.RowID]; known && tenantOf(k.pk) != head.Tenant {
-		_ = b.w.broken(invTenants, "%s of %s says that it is of %s", name, tenantOf(k.pk), head.Tenant)
-	}
+	_ = b.w.oracle.tells(name, head.Tenant, detail)
 	if b.got[name] == nil {
 		b.got[name] = map[string]string{}
 	}
@@ -189,11 +194,11 @@ func (f *feed) parentsFirst(name string) {
 	}
 	for _, r := range s.parent.records {
 		for _, ev := range f.eventsOf[r] {
-			if f.w.oracle.ofReborn(ev) {
+			if f.w.oracle.ofReborn(ev.name) {
 				continue
 			}
-			if f.poller.got[ev] == nil {
-				_ = f.w.broken(invEvents, "%s of shard %s was published before %s of its parent", name, s.id, ev)
+			if f.poller.got[ev.name] == nil {
+				_ = f.w.broken(invEvents, "%s of shard %s was published before %s of its parent", name, s.id, ev.name)
 				return
 			}
 		}
@@ -212,9 +217,11 @@ func (f *feed) PutMetricData(ctx context.Context, in *cloudwatch.PutMetricDataIn
 			return answer{err: apiError("InvalidParameterValue")}
 		}
 		for _, d := range in.MetricData {
+			sums := f.byTenant
 			if len(d.Dimensions) == 0 {
-				f.counted[aws.ToString(d.MetricName)] += aws.ToFloat64(d.StatisticValues.Sum)
+				sums = f.counted
 			}
+			sums[aws.ToString(d.MetricName)] += aws.ToFloat64(d.StatisticValues.Sum)
 		}
 		if ft.kind == lostAnswer {
 			return answer{err: errBroken()}
@@ -232,7 +239,7 @@ func (f *feed) PutMetricData(ctx context.Context, in *cloudwatch.PutMetricDataIn
 
 // consumer is what runs in a process of the stream, and how it publishes.
 func (f *feed) consumer(p *process, b *bus, sink streams.MetricSink) (*streams.Consumer, error) {
-	pub, err := streams.NewEventBridgePublisher(b, streams.PublisherConfig{Bus: "audit", Concurrency: 3, Attempts: 3, Now: p.now})
+	pub, err := streams.NewEventBridgePublisher(b, streams.PublisherConfig{Bus: busName, Concurrency: 3, Attempts: 3, Now: p.now})
 	if err != nil {
 		return nil, err
 	}
@@ -339,8 +346,9 @@ func (f *feed) answered(l *lane, from int, batch []*record, text []byte) error {
 func (f *feed) mayCount(batch []*record) {
 	for _, r := range batch {
 		for _, ev := range f.eventsOf[r] {
-			kind, _, _ := strings.Cut(ev, "|")
-			f.most[kind]++
+			for metric, n := range ev.metrics() {
+				f.most[metric] += n
+			}
 		}
 	}
 }
@@ -376,15 +384,6 @@ func (f *feed) event(l *lane, batch []*record) (json.RawMessage, error) {
 	return json.Marshal(map[string]any{"Records": list})
 }
 
-// metricOf is the count that an event feeds, where it is exactly one for each.
-var metricOf = map[string]string{
-	"ToolCallReserved": metrics.CallsReserved, "ToolEffectApplied": metrics.EffectsApplied, "ReservationExtended": metrics.ReservationsExtended,
-	"ReservationStuck": metrics.ReservationsStuck, "ReservationReleased": metrics.ReservationsReleased,
-	"ReservationExpired": metrics.ReservationsExpired, "ReservationResolved": metrics.ReservationsResolved,
-	"ToolEffectSettledLate": metrics.EffectsSettledLate, "SuspectedDoubleEffect": metrics.DoubleEffectsSuspected,
-	"CompensationStarted": metrics.CompensationsStarted, "ToolEffectCompensated": metrics.EffectsCompensated, "LedgerRowArchived": metrics.RowsArchived,
-}
-
 // final holds the buses against the transitions, and the metrics against their guarantee.
 func (f *feed) final() error {
 	for _, b := range []*bus{f.lambda, f.poller} {
@@ -408,18 +407,14 @@ func (f *feed) final() error {
 	if len(f.w.oracle.reborn) > 0 {
 		return nil // what became of rows that were written twice is nobody's promise
 	}
-	once := map[string]float64{}
-	for ev := range f.w.oracle.expected {
-		kind, _, _ := strings.Cut(ev, "|")
-		once[kind]++
-	}
-	for _, kind := range slices.Sorted(maps.Keys(metricOf)) {
-		metric := metricOf[kind]
-		if f.counted[metric] > f.most[kind] {
-			return f.w.broken(invMetrics, "%s counted %v times, delivered and done %v times", metric, f.counted[metric], f.most[kind])
-		}
-		if !f.lossy && f.counted[metric] < once[kind] {
-			return f.w.broken(invMetrics, "%s counted %v times of %v, and nothing was lost", metric, f.counted[metric], once[kind])
+	for _, metric := range slices.Sorted(maps.Keys(f.w.oracle.owed)) {
+		switch n := f.counted[metric]; {
+		case n > f.most[metric]:
+			return f.w.broken(invMetrics, "%s came to %v, what was delivered and done to %v", metric, n, f.most[metric])
+		case !f.lossy && n < f.w.oracle.owed[metric]:
+			return f.w.broken(invMetrics, "%s came to %v of %v, and nothing was lost", metric, n, f.w.oracle.owed[metric])
+		case !f.lossy && f.byTenant[metric] != n:
+			return f.w.broken(invMetrics, "%s came to %v, and to %v over the tenants", metric, n, f.byTenant[metric])
 		}
 	}
 	return nil

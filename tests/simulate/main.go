@@ -7,13 +7,17 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,6 +78,12 @@ func parse(arguments []string) (*flags, error) {
 	return f, f.check()
 }
 
+// Bounds of one campaign. Nobody reaches them: they are where a typing error ends.
+const (
+	stepsMost = 1_000_000
+	seedsMost = 10_000_000
+)
+
 // check finds what goes with nothing, and looks up what the flags name.
 func (f *flags) check() (err error) {
 	at := slices.IndexFunc(profiles, func(p profile) bool { return p.name == f.profile })
@@ -84,8 +94,10 @@ func (f *flags) check() (err error) {
 		return fmt.Errorf("simulate: unknown profile %q: calm, storm, chaos, aimed or all", f.profile)
 	case f.parallel > 0 && (f.profile == "aimed" || f.profile == "all" || f.fill > 0 || f.put != ""):
 		return errors.New("simulate: --parallel takes profile calm, storm or chaos, and neither --fill nor --put: nobody decides there what meets what")
-	case f.steps < 0 || f.parallel < 0 || f.fill < 0 || f.history < 0:
-		return errors.New("simulate: --steps, --parallel, --fill and --history want 0 or more")
+	case f.steps < 0 || f.steps > stepsMost || f.parallel < 0 || f.fill < 0 || f.history < 0:
+		return fmt.Errorf("simulate: --steps wants 0 to %d, and --parallel, --fill and --history 0 or more", stepsMost)
+	case f.seeds > seedsMost || f.seed > math.MaxUint64-2*seedsMost: // with room for those that --fill adds
+		return fmt.Errorf("simulate: --seeds wants at most %d, and --seed leaves room for as many", seedsMost)
 	case f.perStore < 1 || f.seeds < 1 && f.add == "":
 		return errors.New("simulate: --per-store wants 1 or more, and --seeds too, but where --add gives earlier runs")
 	case at >= 0:
@@ -98,7 +110,26 @@ func (f *flags) check() (err error) {
 			return fmt.Errorf("simulate: no aimed run is about %q: want an operation and a state of the coverage table", f.aim)
 		}
 	}
-	f.putSelected, err = parsePuts(f.put)
+	if f.putSelected, err = parsePuts(f.put); err != nil || f.coverage == "" {
+		return err
+	}
+	if err := writable(f.coverage); err != nil {
+		return fmt.Errorf("simulate: --coverage: %w", err)
+	}
+	return nil
+}
+
+// writable tells now whether a file can be written when all has been run.
+func writable(name string) error {
+	_, err := os.Stat(name)
+	fresh := errors.Is(err, os.ErrNotExist)
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = file.Close(); fresh {
+		err = errors.Join(err, os.Remove(name))
+	}
 	return err
 }
 
@@ -124,6 +155,7 @@ func inTest(f func(t *testing.T)) {
 func (f *flags) run(t *testing.T) int {
 	s := newSession(f.perStore)
 	defer s.close()
+	defer s.endedBySignal()()
 	total := newTotal()
 	if err := total.read(f.add); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -185,6 +217,9 @@ func (f *flags) one(t *testing.T, s *session, total *total, cfg config) error {
 	total.add(out)
 	f.bar.Add(1)
 	f.print(out, cfg)
+	if len(f.putSelected) > 0 && len(out.Missed) > 0 && out.Violation == nil {
+		return fmt.Errorf("simulate: seed %d has no request %s for --put", cfg.seed, strings.Join(out.Missed, ", "))
+	}
 	if out.Violation != nil && f.minimise && f.parallel == 0 {
 		f.printMinimised(s.minimise(t, cfg, out))
 	}
@@ -284,19 +319,52 @@ func (f *flags) printMinimised(m *minimised) {
 type session struct {
 	perStore int
 	used     int
-	b        *backend
-	dir      string
+
+	mu  sync.Mutex
+	b   *backend
+	dir string
 }
 
 func newSession(perStore int) *session { return &session{perStore: perStore} }
 
 func (s *session) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.b != nil {
 		s.b.stop()
 		s.b = nil
 	}
 	if s.dir != "" {
 		_ = os.RemoveAll(s.dir)
+	}
+}
+
+// abandon ends the program in the middle of a run, and leaves neither a store nor its file.
+func (s *session) abandon(code int) {
+	s.mu.Lock()
+	if s.b != nil {
+		s.b.srv.Stop()
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+	os.Exit(code)
+}
+
+// endedBySignal abandons the session when somebody ends the program. What it returns stops that.
+func (s *session) endedBySignal() func() {
+	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+			s.abandon(130)
+		case <-done:
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
 	}
 }
 
@@ -317,6 +385,8 @@ func (s *session) open(ctx context.Context) error {
 		s.used = 0
 	}
 	s.used++
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.b != nil {
 		return nil
 	}
@@ -340,7 +410,7 @@ func (s *session) simulate(t *testing.T, cfg config) (run, error) {
 	cfg.alive = new(atomic.Int64)
 	done := make(chan struct{})
 	defer close(done)
-	go watch(cfg.seed, cfg.alive, done)
+	go s.watch(cfg.seed, cfg.alive, done)
 	return simulate(t, s.b, cfg)
 }
 
@@ -348,7 +418,7 @@ func (s *session) simulate(t *testing.T, cfg config) (run, error) {
 // time pass in the bubble, and nothing but the real clock can tell.
 const standstill = 30 * time.Second
 
-func watch(seed uint64, alive *atomic.Int64, done chan struct{}) {
+func (s *session) watch(seed uint64, alive *atomic.Int64, done chan struct{}) {
 	tick := time.NewTicker(standstill)
 	defer tick.Stop()
 	before := int64(-1)
@@ -363,7 +433,7 @@ func watch(seed uint64, alive *atomic.Int64, done chan struct{}) {
 			buf := make([]byte, 4<<20)
 			buf = buf[:runtime.Stack(buf, true)]
 			fmt.Printf("VIOLATION seed %d step %d: %s: it stands still\n%s\n", seed, now, invBound, buf)
-			os.Exit(1)
+			s.abandon(1)
 		}
 		before = now
 	}

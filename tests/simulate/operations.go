@@ -41,9 +41,14 @@ type operation struct {
 	last   bool // nothing stands in its way
 	order  string
 	looked time.Time // when a person looked outside
-	tenant *tenantPlan
-	plan   writers.Plan
-	actRef writers.CallInfo
+	step   int       // at which it began
+
+	absent     []verdictOn // of which a verifier said that it did not happen
+	together   bool        // it has read the plan and all quota items of a period at once
+	cursorKept bool        // what it applied found its session's cursor elsewhere
+	tenant     *tenantPlan
+	plan       writers.Plan
+	actRef     writers.CallInfo
 
 	// What it came to, set before finished is closed.
 	finished chan struct{}
@@ -153,7 +158,7 @@ func (w *world) start(kind *opKind, prepare func(*operation)) {
 
 // launch lets an operation begin.
 func (w *world) launch(op *operation) {
-	op.started = w.now()
+	op.started, op.step = w.now(), w.step
 	w.note("%s op %d begins: %s in %s", op.started.Format("15:04:05.000000000"), op.id, op.name(), op.proc.slot)
 	w.count("operation", op.kind.name)
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), opKey{}, op), op.limit)

@@ -49,10 +49,16 @@ type oracle struct {
 	observed  map[string]map[string]int64 // of observations: counters
 	rowOf     map[string]key              // of a row id
 	asked     map[string]args             // by lookup: what an action is
-	fresh     []string                    // events of the record that is being read
+	fresh     []happening                 // events of the record that is being read
 	recorded  map[string]bool             // row ids of actions that are recorded as applied
 	written   map[key]bool                // grants that were ever there
 	plans     map[string][]planned        // of each tenant, one after the other
+	undoers   map[string]key              // by row id: the call that undoes it
+	tales     map[string][]tale           // by event; mostly one
+	owed      map[string]float64          // what metrics come to where nothing is counted twice
+	reading   *record                     // that events are expected of
+	movers    map[key]mover               // of each quota item
+	changed   map[key]time.Time           // of each item
 }
 
 type taken struct {
@@ -64,7 +70,8 @@ func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, debits: map[key]int64{}, taken: map[key]map[key]taken{}, epochs: map[key]int{}, erased: map[key]bool{}, deadlines: map[string]time.Time{},
 		archived: map[string]bool{}, reborn: map[string]bool{}, attempts: map[string]map[string]bool{}, expected: map[string]int{},
-		recorded: map[string]bool{}, written: map[key]bool{}, plans: map[string][]planned{},
+		recorded: map[string]bool{}, written: map[key]bool{}, plans: map[string][]planned{}, tales: map[string][]tale{}, owed: map[string]float64{}, movers: map[key]mover{}, undoers: map[string]key{},
+		changed:  map[key]time.Time{},
 		observed: map[string]map[string]int64{}, rowOf: map[string]key{}, asked: map[string]args{},
 	}
 }
@@ -125,6 +132,9 @@ func (o *oracle) wrote(op *operation, all []*record) error {
 		if err := o.own(op, r); err != nil {
 			return err
 		}
+		if err := o.theRightRow(op, r); err != nil {
+			return err
+		}
 	}
 	if op != nil {
 		op.wrote = append(op.wrote, all...)
@@ -134,7 +144,7 @@ func (o *oracle) wrote(op *operation, all []*record) error {
 		func() error { return o.quotaMoved(op, rows, quotas, plans, grants) },
 		func() error { return o.plansMoved(plans, quotas) },
 		func() error { return o.balance(touched) },
-		func() error { return o.wroteMore(all) },
+		func() error { return o.wroteMore(op, all) },
 	} {
 		if err := check(); err != nil {
 			return err
@@ -166,12 +176,7 @@ func debitsOf(k key, it item) map[key]int64 {
 	}
 	t := tenantOf(k.pk)
 	for name, n := range it.debits() {
-		period, shard, _ := strings.Cut(name, "/")
-		q := key{"TENANT#" + t, "QUOTA#" + period}
-		if shard != "0" {
-			q.pk += "#SHARD#" + shard
-		}
-		out[q] += n
+		out[quotaOf(t, name)] += n
 	}
 	return out
 }
@@ -467,6 +472,8 @@ func (w *world) checkFence(op *operation, c writers.CallInfo) {
 	now := op.proc.now()
 	deadline, known := w.oracle.deadlines[attemptName(c.RowID, int64(c.Attempt))]
 	switch {
+	case c.EffectKey != effectKeyOf(op.rowKey()):
+		_ = w.broken(invTenants, "operation %d acts on %v with the key %q", op.id, op.rowKey(), c.EffectKey)
 	case !known:
 		_ = w.broken(invFence, "operation %d acts on attempt %d of %s, which was never reserved", op.id, c.Attempt, op.rowKey().sk)
 	case !now.Before(deadline):

@@ -153,6 +153,11 @@ func (w *world) verify(ctx context.Context, s *service, c writers.CallInfo) (rec
 		return receipt{}, writers.EffectUnknown, got.err
 	}
 	v, _ := got.value.(found)
+	if op, ok := ctx.Value(opKey{}).(*operation); ok && v.verdict == writers.EffectAbsent {
+		w.mu.Lock()
+		op.absent = append(op.absent, verdictOn{c.RowID, int64(c.Attempt), c.Deadline.UnixMilli()})
+		w.mu.Unlock()
+	}
 	return v.receipt, v.verdict, nil
 }
 

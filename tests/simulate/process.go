@@ -184,12 +184,13 @@ func (w *world) populate() {
 	r := w.rng("intents")
 	for n := range w.cfg.steps/14 + 10 {
 		in := &intent{
-			n: n, tenant: w.tenants[r.IntN(len(w.tenants))], session: fmt.Sprintf("s%d", r.IntN(2)), id: fmt.Sprintf("k%d", n),
+			n: n, tenant: w.tenants[r.IntN(len(w.tenants))], session: sessions[r.IntN(len(sessions))], id: fmt.Sprintf("k%d", n),
 			wide: r.IntN(4) == 0, service: &services[[]int{0, 0, 1, 2, 3, 3, 4}[r.IntN(7)]],
 		}
 		if w.cfg.profile.aimed {
 			w.favour(in, w.rng("favour", n))
 		}
+		w.shareKey(in)
 		for v := range in.variants {
 			in.variants[v] = args{Ref: fmt.Sprintf("ref-%d-%c", n, 'a'+v), Amount: int64(1 + r.IntN(12))}
 			if r.IntN(8) == 0 {
@@ -217,6 +218,17 @@ func (w *world) populate() {
 		w.settleDown(2000)
 	}
 	w.calm = false
+}
+
+// shareKey gives some actions the key of the one before, in another tenant, session or scope: to the ledger that is another key.
+func (w *world) shareKey(in *intent) {
+	if len(w.pool) == 0 || w.rng("same key", in.n).IntN(4) > 0 {
+		return
+	}
+	mine := in.id
+	if in.id = w.pool[len(w.pool)-1].id; w.intentOf(in.rowKey()) != nil {
+		in.id = mine
+	}
 }
 
 // favour makes most actions of an aimed run such as can become what it is about.

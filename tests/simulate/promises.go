@@ -20,14 +20,16 @@ const (
 )
 
 // wroteMore looks at what one request wrote.
-func (o *oracle) wroteMore(all []*record) error {
+func (o *oracle) wroteMore(op *operation, all []*record) error {
 	for _, r := range all {
 		var err error
 		switch {
 		case r.control && strings.HasPrefix(r.key.sk, "LEASE#"):
 			err = o.leaseMoved(r)
 		case isRow(r.key) && !r.control && r.new != nil:
-			err = o.rowHeld(r)
+			if err = o.rowHeld(r); err == nil {
+				err = o.beside(op, r, all)
+			}
 		case isQuota(r.key) && !r.control:
 			err = o.quotaVersion(r)
 		case r.key.sk == "META":
@@ -35,6 +37,11 @@ func (o *oracle) wroteMore(all []*record) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+	for _, r := range all {
+		if o.changed[r.key] = o.w.now(); isQuota(r.key) && op != nil {
+			o.movers[r.key] = mover{op.id, o.w.step}
 		}
 	}
 	return nil
@@ -106,15 +113,31 @@ func (o *oracle) keptLong(r *record) error {
 		return nil
 	}
 	least := r.new.num("updatedAt")/1000 + int64(keep/time.Second)
+	most := least
+	for _, it := range []item{r.old, r.new} { // what it gave back counts as well
+		for name := range it.debits() {
+			period, _, _ := strings.Cut(name, "/")
+			most = max(most, periodEnd(period)+int64(closing/time.Second))
+		}
+	}
 	for name := range r.new.debits() {
 		period, _, _ := strings.Cut(name, "/")
 		least = max(least, periodEnd(period))
 	}
-	if end < least {
+	switch {
+	case end < least:
 		return o.w.broken(invKept, "%s %s expires %d seconds early", r.key.pk, r.key.sk, least-end)
+	case end > most+1:
+		return o.w.broken(invKept, "%s %s expires %d seconds late", r.key.pk, r.key.sk, end-most)
 	}
 	return nil
 }
+
+// How long rows and quota items outlive a period, so that its books can be checked and late refunds find them.
+const (
+	closing   = 2 * 24 * time.Hour
+	quotaKept = 40 * 24 * time.Hour
+)
 
 // periodEnd is when a period ends, in seconds; 0: never.
 func periodEnd(name string) int64 {
@@ -144,10 +167,12 @@ func (o *oracle) paidByToday(r *record) error {
 
 // quotaVersion holds that every change of a quota item raises its version by one: the ids of its events depend on it.
 func (o *oracle) quotaVersion(r *record) error {
-	want := int64(1)
+	want, end := int64(1), periodEnd(strings.TrimPrefix(r.key.sk, "QUOTA#"))
 	switch {
 	case r.new == nil:
 		return nil
+	case end != 0 && r.new.num("expiresAt") != end+int64(quotaKept/time.Second):
+		return o.w.broken(invKept, "%v expires at %d, its period ends at %d", r.key, r.new.num("expiresAt"), end)
 	case r.old != nil && r.old.str("quotaId") == r.new.str("quotaId"):
 		want = r.old.num("version") + 1
 	}
@@ -211,9 +236,11 @@ func (o *oracle) endedMore(op *operation, code string) error {
 		}
 	}
 	if code == string(writers.ErrSuperseded) {
-		return o.sentAway(op, it)
+		if err := o.sentAway(op, it); err != nil {
+			return err
+		}
 	}
-	return nil
+	return o.saidTruly(op, code)
 }
 
 // sentAway holds that a worker whose effect happened is told superseded only once the ledger knows of its attempt.
@@ -222,7 +249,10 @@ func (o *oracle) sentAway(op *operation, it item) error {
 	at := slices.IndexFunc(o.w.out.log, func(e *effect) bool {
 		return e.opID == op.id && e.rowID == op.actRef.RowID && e.attempt == op.actRef.Attempt
 	})
-	known := func(it item) bool { return it.str("state") == "applied" || it.suspects()[name] }
+	known := func(it item) bool {
+		mine := it.str("rowId") == op.actRef.RowID || it.str("settledFrom") == op.actRef.RowID
+		return it.suspects()[name] || mine && it.str("state") == "applied" && it.num("appliedAttempt") == int64(op.actRef.Attempt)
+	}
 	if at < 0 || known(it) || slices.ContainsFunc(op.wrote, func(r *record) bool { return r.key == op.rowKey() && known(r.new) }) {
 		return nil
 	}

@@ -94,6 +94,45 @@ func (w *world) sleepForDays(ctx context.Context, op *operation) error {
 	return nil
 }
 
+// prepareOldWord looks for a call of which somebody may ask what became of it.
+func prepareOldWord(w *world, op *operation) {
+	for range 12 {
+		prepareCall(w, op)
+		if it := w.store.ledger.items[op.rowKey()]; op.intent.service.verifies && (it.str("state") == "pending" || it.has("unverified")) {
+			break
+		}
+	}
+	op.limit = max(op.limit, 5*time.Minute)
+}
+
+// runOldWord is somebody who asks what became of a call once its act must have landed, and uses the answer after a while: by then it may
+// be about an attempt that is over, or a deadline that was moved.
+func runOldWord(ctx context.Context, w *world, op *operation) error {
+	row, err := op.session(op.proc).Get(ctx, op.intent.key())
+	if err != nil || row.State == writers.StateApplied || !op.intent.service.verifies {
+		return err
+	}
+	sleep(ctx, row.Deadline.Add(skew+horizon).Sub(op.proc.now()))
+	switch _, verdict, err := w.verify(ctx, op.intent.service, row.CallInfo); {
+	case err != nil:
+		return errNobodyKnows
+	case verdict != writers.EffectAbsent:
+		return nil
+	}
+	sleep(ctx, w.resting(time.Duration(op.rng.Int64N(int64(3*lease)))))
+	call := op.proc.tools[op.intent.service.name].Call(op.intent.key(), op.args(), op.options())
+	call.VerifiedAbsent = row.Ref()
+	hold, done, err := op.session(op.proc).Reserve(ctx, call)
+	switch {
+	case err != nil:
+		return err
+	case done != nil:
+		op.got(done.Outcome, done.JSON, done.RowID)
+		return nil
+	}
+	return op.goOn(ctx, w, hold)
+}
+
 // runRivalPoll is another poller, which reads the same shards and feeds the same bus.
 func runRivalPoll(ctx context.Context, w *world, op *operation) error {
 	c, err := w.feed.consumer(op.proc, w.feed.poller, nil)

@@ -9,6 +9,7 @@ import (
 // expect reads one change by the table of the protocol, and remembers the events that it stands for. It is the third reading
 // of that table, after the writers' and the stream's, and shares nothing with either.
 func (o *oracle) expect(r *record) error {
+	o.reading = r
 	switch {
 	case r.control && r.key.sk == "PLAN":
 		if r.new != nil {
@@ -31,8 +32,13 @@ func (o *oracle) event(kind, entity string, version int64) {
 		return
 	}
 	name := fmt.Sprintf("%s|%s|%d", kind, entity, version)
+	h := happening{name, taleOf(kind, o.reading)}
 	o.expected[name]++
-	o.fresh = append(o.fresh, name)
+	o.tales[name] = append(o.tales[name], h.tale)
+	o.fresh = append(o.fresh, h)
+	for metric, n := range h.metrics() {
+		o.owed[metric] += n
+	}
 }
 
 // ofReborn tells whether an event is of a row that was written once more after its retention.
@@ -57,10 +63,14 @@ func (o *oracle) observation(r *record) {
 		{"contentionGiveUps", "ContentionGaveUp"},
 	} {
 		if r.new.num(c.attr) > old.num(c.attr) {
+			name := fmt.Sprintf("%s|%s|%d", c.kind, r.new.str("obsId"), r.new.num("version"))
+			again := o.expected[name] > 0
 			o.event(c.kind, r.new.str("obsId"), r.new.num("version"))
 			// The SDK's repetition of an update that had been applied, on an item that an erase had removed in between, is the
 			// same observation again: one event.
-			o.expected[fmt.Sprintf("%s|%s|%d", c.kind, r.new.str("obsId"), r.new.num("version"))] = 1
+			if o.expected[name] = 1; again {
+				o.owed[metricOf[c.kind]] -= float64(r.new.num(c.attr) - old.num(c.attr))
+			}
 		}
 	}
 }
@@ -200,7 +210,7 @@ func (o *oracle) shape(r *record) error {
 	return nil
 }
 
-func sum(amounts map[string]int64) (n int64) {
+func sum[K comparable](amounts map[K]int64) (n int64) {
 	for _, a := range amounts {
 		n += a
 	}

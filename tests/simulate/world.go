@@ -7,6 +7,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -125,9 +126,10 @@ type world struct {
 	pool        []*intent
 	tenants     []*tenantPlan
 	feed        *feed
-	met         []string   // faults that were met
-	parallel    *parallel  // nil: the scheduler decides
-	acting      sync.Mutex // of the parallel mode: the outside world does one thing at a time
+	met         []string        // faults that were met
+	placed      map[string]bool // those of cfg.put that found their request
+	parallel    *parallel       // nil: the scheduler decides
+	acting      sync.Mutex      // of the parallel mode: the outside world does one thing at a time
 	killing     sync.Mutex
 	swept       time.Time // when the schedule last began a sweep
 	sending     *entry    // whose writes the oracle looks at
@@ -156,6 +158,7 @@ type run struct {
 	History   []string                  `json:"history,omitempty"`
 	Ops       int                       `json:"-"`
 	Faults    []string                  `json:"-"`
+	Missed    []string                  `json:"missed,omitempty"` // faults that were put at requests which never came
 	cover     map[coverKey]int
 	seen      map[coverKey]string
 	cfg       config
@@ -170,6 +173,7 @@ func simulate(t *testing.T, b *backend, cfg config) (run, error) {
 	w := &world{
 		cfg: cfg, store: s, out: newOutside(), lies: map[string]string{}, told: map[string]string{}, stats: map[string]map[string]int{},
 		cover: map[coverKey]int{}, seen: map[coverKey]string{}, hash: fnv.New64a(),
+		placed: map[string]bool{},
 	}
 	defer seedRandom(cfg.seed, b.tables.Load(), func() uint64 { return w.draw("jitter", w.now().UnixNano()) })()
 	synctest.Test(t, func(*testing.T) {
@@ -179,6 +183,11 @@ func simulate(t *testing.T, b *backend, cfg config) (run, error) {
 	out := run{
 		Seed: cfg.seed, Profile: cfg.profile.name, Steps: w.step, Hash: fmt.Sprintf("%016x", w.hash.Sum64()), Stats: w.stats,
 		Simulated: w.spent, Ops: len(w.ops), Faults: w.met, cover: w.cover, seen: w.seen, cfg: cfg,
+	}
+	for _, at := range slices.Sorted(maps.Keys(cfg.put)) {
+		if !w.placed[at] {
+			out.Missed = append(out.Missed, strings.TrimPrefix(at, "fault "))
+		}
 	}
 	v, isViolation := err.(*violation) //nolint:errorlint // made here, and wrapped by nobody
 	if isViolation {
@@ -419,6 +428,9 @@ func (w *world) send(e *entry) (answer, error) {
 			w.failure = err
 			return answer{}, err
 		}
+	}
+	if err := w.oracle.answeredWith(e, a); a.err == nil && err != nil {
+		return answer{}, err
 	}
 	if a.err != nil {
 		w.failure = a.err
