@@ -43,11 +43,21 @@ func variantStored(in *intent, it item) int {
 
 // lastAnswer holds what a caller was told whom nothing stood in the way of.
 func (o *oracle) lastAnswer(op *operation, code string) error {
-	if code == "ok" || slices.Contains(o.grounds(op), code) {
+	if code == "ok" || op.intent == nil && slices.Contains(o.obstacles(op.tenant.id), code) || op.intent != nil && slices.Contains(o.grounds(op), code) {
 		return nil
 	}
 	return o.w.broken(invAnswers, "with nothing in the way, operation %d %s of %s, which was %s, ends with %s: %v",
 		op.id, op.name(), op.rowKey().sk, op.seen.str("state"), code, op.err)
+}
+
+// obstacles are what an erase of a tenant may be refused for: nobody knows what became of a call.
+func (o *oracle) obstacles(tenant string) (codes []string) {
+	for k, it := range o.w.store.ledger.items {
+		if isRow(k) && tenantOf(k.pk) == tenant && it.has("unverified") && it.str("state") == "failed" {
+			return []string{string(writers.ErrOutcomeUnknown), string(writers.ErrInProgress)}
+		}
+	}
+	return nil
 }
 
 // grounds are the refusals of an action that the raw items account for.

@@ -33,6 +33,8 @@ func (w *world) drain() error {
 	}
 	w.askedForOnceMore()
 	w.readBack()
+	w.start(kindNamed("erase"), func(op *operation) { op.last = true })
+	w.settleDown(3000)
 	w.readStreams()
 	if w.failure != nil {
 		return w.failure

@@ -28,23 +28,17 @@ func (o *oracle) answeredWith(e *entry, a backendAnswer) error {
 	switch {
 	case e.purpose == "read shards" && a.status == 200:
 		e.op.together = e.op.together || o.allShards(e.body)
-	case a.status == 400 && slices.Contains(recordings, e.purpose):
-		return o.neverForQuota(e, a.body)
+	case slices.Contains(recordings, e.purpose):
+		return o.neverForQuota(e)
 	}
 	return nil
 }
 
-// neverForQuota holds that recording an effect is not refused because of what a quota item has left.
-func (o *oracle) neverForQuota(e *entry, answer []byte) error {
-	_, reasons := reasonsOf(answer)
-	for i, it := range transactionOf(e.body) {
-		if it.Update == nil || i >= len(reasons) {
-			continue
-		}
-		k := keyOf(it.Update.Key)
-		reason, _ := reasons[i].(map[string]any)
-		if isQuota(k) && reason["Code"] == "ConditionalCheckFailed" && o.w.store.ledger.items[k] != nil {
-			return o.w.broken(invRecorded, "operation %d %s: %s was refused by %v, which is there", e.op.id, e.op.name(), e.purpose, k)
+// neverForQuota holds that recording an effect can not be refused because of what a quota item has left.
+func (o *oracle) neverForQuota(e *entry) error {
+	for _, it := range transactionOf(e.body) {
+		if it.Update != nil && isQuota(keyOf(it.Update.Key)) && strings.Contains(it.Update.ConditionExpression, "remaining") {
+			return o.w.broken(invRecorded, "operation %d %s: %s asks %v for tokens, and can be refused", e.op.id, e.op.name(), e.purpose, keyOf(it.Update.Key))
 		}
 	}
 	return nil
