@@ -47,6 +47,7 @@ var kinds = []*opKind{
 	{name: "undo", slot: "worker", weight: 4, prepare: prepareUndo, run: runDo},
 	{name: "grant again", slot: "operator", weight: 2, prepare: prepareTenant, run: runGrantAgain},
 	{name: "old word", slot: "worker", weight: 3, prepare: prepareOldWord, run: runOldWord},
+	{name: "late extension", slot: "direct", weight: 2, prepare: prepareLateExtension, run: runCoHolder},
 }
 
 // window is how many actions are going on at a time.

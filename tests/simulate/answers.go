@@ -80,7 +80,7 @@ func (o *oracle) grounds(op *operation) (codes []string) {
 	if c := in.compensates; c != nil {
 		original := o.w.store.ledger.items[c.rowKey()]
 		scope := map[bool]string{true: "tenant", false: "session"}[in.wide]
-		mine := original.str("compensatedBy") == scope+":"+in.id
+		mine := original.str("compensatedBy") == scope+":"+in.id && (!original.has("compensatedIn") || original.str("compensatedIn") == in.session)
 		gone := original.str("state") != "applied" || original.num("expiresAt") <= o.w.now().Add(skew).Unix()
 		may(gone || original.has("compensatedAt") || original.has("compensatedBy") && !mine, writers.ErrNotCompensable)
 	}
@@ -141,7 +141,7 @@ func (o *oracle) answered(op *operation, code string) error {
 // typed are the operations whose errors have codes.
 var typed = []string{
 	"do", "steps", "sleeper", "commit", "look", "http", "direct", "set plan", "grant", "grant again", "suspend", "resolve", "erase",
-	"hasty person", "hibernate", "impostor", "undo", "old word", "audit", "provide", "reserve only", "co-holder",
+	"hasty person", "hibernate", "impostor", "undo", "old word", "late extension", "audit", "provide", "reserve only", "co-holder",
 }
 
 // planned is a plan that a tenant had.

@@ -265,6 +265,9 @@ var kindCoHolder = &opKind{name: "co-holder", slot: "direct", run: runCoHolder}
 
 func runCoHolder(ctx context.Context, w *world, op *operation) error {
 	it := op.seen
+	if it.str("state") != "pending" {
+		return nil
+	}
 	held := map[string]any{"session": op.intent.session, "key": op.intent.id, "row_id": it.str("rowId"), "attempt": it.num("attempt")}
 	if op.intent.wide {
 		held["scope"] = "tenant"

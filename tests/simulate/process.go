@@ -222,13 +222,28 @@ func (w *world) populate() {
 
 // shareKey gives some actions the key of the one before, in another tenant, session or scope: to the ledger that is another key.
 func (w *world) shareKey(in *intent) {
-	if len(w.pool) == 0 || w.rng("same key", in.n).IntN(4) > 0 {
+	r := w.rng("same key", in.n)
+	if len(w.pool) == 0 {
 		return
 	}
+	if last := w.pool[len(w.pool)-1]; last.compensates != nil && last.compensates.wide && !last.wide && r.IntN(2) == 0 {
+		twin := &intent{tenant: last.tenant, session: otherThan(last.session), id: last.id}
+		if w.intentOf(twin.rowKey()) == nil { // two sessions are to undo one call of their tenant
+			in.tenant, in.session, in.wide, in.id, in.compensates, in.refund = twin.tenant, twin.session, false, twin.id, last.compensates, last.refund
+			return
+		}
+	}
 	mine := in.id
-	if in.id = w.pool[len(w.pool)-1].id; w.intentOf(in.rowKey()) != nil {
+	if in.id = w.pool[len(w.pool)-1].id; r.IntN(4) > 0 || w.intentOf(in.rowKey()) != nil {
 		in.id = mine
 	}
+}
+
+func otherThan(session string) string {
+	if session == sessions[0] {
+		return sessions[1]
+	}
+	return sessions[0]
 }
 
 // favour makes most actions of an aimed run such as can become what it is about.
@@ -249,7 +264,7 @@ func (w *world) favour(in *intent, r *rand.Rand) {
 
 // compensating makes an intent undo an earlier one of the same tenant, where there is one that can be reached.
 func (w *world) compensating(in *intent, want, refund bool) {
-	if !want {
+	if !want || in.compensates != nil {
 		return
 	}
 	for _, other := range slices.Backward(w.pool) {

@@ -119,7 +119,7 @@ func runOldWord(ctx context.Context, w *world, op *operation) error {
 	case verdict != writers.EffectAbsent:
 		return nil
 	}
-	sleep(ctx, w.resting(time.Duration(op.rng.Int64N(int64(3*lease)))))
+	sleep(ctx, w.resting(time.Duration(op.rng.Int64N(int64(6*lease)))))
 	call := op.proc.tools[op.intent.service.name].Call(op.intent.key(), op.args(), op.options())
 	call.VerifiedAbsent = row.Ref()
 	hold, done, err := op.session(op.proc).Reserve(ctx, call)
@@ -131,6 +131,19 @@ func runOldWord(ctx context.Context, w *world, op *operation) error {
 		return nil
 	}
 	return op.goOn(ctx, w, hold)
+}
+
+// prepareLateExtension looks for a reservation that is overdue, which whoever shares it gives more time.
+func prepareLateExtension(w *world, op *operation) {
+	at := op.rng.IntN(len(w.pool))
+	for i := range w.pool {
+		op.intent = w.pool[(at+i)%len(w.pool)]
+		if w.oracle.stateOf(op.rowKey()) == rowOverdue {
+			break
+		}
+	}
+	op.how, op.seen = "extend", w.store.ledger.items[op.rowKey()]
+	op.variant = variantOf(op.intent, op.seen)
 }
 
 // runRivalPoll is another poller, which reads the same shards and feeds the same bus.
