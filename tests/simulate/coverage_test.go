@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ func TestFillsCellsThatRunsHaveMet(t *testing.T) {
 	s := newSession(8)
 	defer s.close()
 	first := newTotal()
-	cfg := config{seed: 3, steps: 60, profile: profiles[storm]}
+	cfg := config{seed: 3, steps: 120, profile: profiles[storm]}
 	out, err := s.simulate(t, cfg)
 	if errors.Is(err, stack.ErrNotInstalled) {
 		t.Skip(err)
@@ -37,25 +38,29 @@ func TestFillsCellsThatRunsHaveMet(t *testing.T) {
 		t.Fatalf("%d cells are empty, %d by what was written", before, len(empty))
 	}
 	for _, c := range empty {
-		cfg, met := sum.filling(c, 0)
-		if !met || c.line.state == anyState || tried == 6 {
+		if _, met := sum.filling(c, 0); !met || c.line.state == anyState || tried == 6 {
 			continue
 		}
 		tried++
-		out, err := s.simulate(t, cfg)
-		if err != nil || out.Violation != nil {
-			t.Fatalf("%s: %v %v", c.name(), err, out.Violation)
-		}
-		sum.add(out)
-		for _, still := range sum.emptyCells() {
-			if still.name() == c.name() {
-				t.Errorf("%s is empty still, after %s", c.name(), cfg.put)
+		for round := 0; round < 3 && isEmpty(sum, c); round++ { // a request that is late at the end of a run arrives after it
+			cfg, _ := sum.filling(c, round)
+			out, err := s.simulate(t, cfg)
+			if err != nil || out.Violation != nil {
+				t.Fatalf("%s: %v %v", c.name(), err, out.Violation)
 			}
+			sum.add(out)
+		}
+		if isEmpty(sum, c) {
+			t.Errorf("%s is empty still", c.name())
 		}
 	}
 	if tried == 0 {
 		t.Error("no empty cell's line had been met: the test tries nothing")
 	}
+}
+
+func isEmpty(t *total, c *cell) bool {
+	return slices.ContainsFunc(t.emptyCells(), func(o *cell) bool { return o.name() == c.name() })
 }
 
 // Promise: faults that are put by hand read as they are printed, and what is none is refused with its name.
