@@ -47,6 +47,7 @@ var kinds = []*opKind{
 	{name: "undo", slot: "worker", weight: 4, prepare: prepareUndo, run: runDo},
 	{name: "grant again", slot: "operator", weight: 2, prepare: prepareTenant, run: runGrantAgain},
 	{name: "old word", slot: "worker", weight: 3, prepare: prepareOldWord, run: runOldWord},
+	{name: "plan twice", slot: "operator", weight: 2, prepare: preparePlan, run: runPlanTwice},
 	{name: "late extension", slot: "direct", weight: 2, prepare: prepareLateExtension, run: runCoHolder},
 }
 
@@ -391,9 +392,7 @@ func (op *operation) verifyAtDoor(ctx context.Context, w *world, e *doorError, c
 		d, err := op.ask(ctx, "resolve", with(map[string]any{
 			"row_id": e.rowID, "attempt": e.attempt, "verdict": "applied", "result": r, "by": "caller", "why": "verified",
 		}))
-		if d.Outcome != "" {
-			d.Outcome = "resolved" // which is not the outcome of a call
-		}
+		d.Outcome = "" // which is what became of the row, and not of a call
 		return d, err
 	case verdict == writers.EffectAbsent:
 		c["verified_absent"] = map[string]any{"row_id": e.rowID, "attempt": e.attempt, "deadline": e.deadline}

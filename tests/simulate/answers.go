@@ -141,7 +141,7 @@ func (o *oracle) answered(op *operation, code string) error {
 // typed are the operations whose errors have codes.
 var typed = []string{
 	"do", "steps", "sleeper", "commit", "look", "http", "direct", "set plan", "grant", "grant again", "suspend", "resolve", "erase",
-	"hasty person", "hibernate", "impostor", "undo", "old word", "late extension", "audit", "provide", "reserve only", "co-holder",
+	"hasty person", "hibernate", "impostor", "undo", "old word", "late extension", "plan twice", "audit", "provide", "reserve only", "co-holder",
 }
 
 // planned is a plan that a tenant had.

@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // What a row's write needs beside it in the same transaction: the session's cursor, the call that it undoes, the items that pay.
@@ -58,7 +59,7 @@ func of(all []*record, k key) *record {
 func (o *oracle) beside(op *operation, r *record, all []*record) error {
 	e := endingOf(r)
 	for _, err := range []error{
-		o.moved(op, e, all), o.undone(e, all), o.paidAgain(e), o.paidOnTop(op, e, all), o.signed(op, e), o.onThatVerdict(op, e),
+		o.moved(op, e, all), o.undone(e, all), o.paidAgain(e), o.paidOnTop(op, e, all), o.signed(op, e), o.onThatVerdict(op, e), o.byItsHolder(op, e), o.putOff(op, e),
 	} {
 		if err != nil {
 			return err
@@ -201,6 +202,42 @@ func (o *oracle) onThatVerdict(op *operation, e ending) error {
 	}
 	return o.w.broken(invVerdict, "operation %d %s went on with %s, of whose attempt %d, deadline %d, it knows nothing",
 		op.id, op.name(), e.key.sk, about.attempt, about.deadline)
+}
+
+// byItsHolder holds that an attempt is extended, released or finalized only by who holds it.
+func (o *oracle) byItsHolder(op *operation, e ending) error {
+	was, is := e.old, e.new
+	if op == nil || e.fresh || was.str("state") != "pending" {
+		return nil
+	}
+	extended := is.str("state") == "pending" && is.num("deadline") != was.num("deadline")
+	if !extended && is.str("failure") != "released" && !e.holder || op.holds(is.str("rowId"), is.num("attempt")) {
+		return nil
+	}
+	return o.w.broken(invFence, "operation %d %s changed attempt %d of %s, which it does not hold", op.id, op.name(), is.num("attempt"), e.key.sk)
+}
+
+// holds tells whether an operation, or the one that it goes on for, has begun an attempt, or shares it with who has.
+func (op *operation) holds(rowID string, attempt int64) bool {
+	if op.id > childOf && op.w.ops[op.id%childOf-1].holds(rowID, attempt) {
+		return true
+	}
+	return op.seen.str("rowId") == rowID && op.seen.num("attempt") == attempt || slices.ContainsFunc(op.wrote, func(r *record) bool {
+		return r.new.str("rowId") == rowID && r.new.num("attempt") == attempt && beginsAnew(r)
+	})
+}
+
+// putOff holds that a sweep which finds a row past the time for its verifier puts it off no more: it is a person's, or expires.
+func (o *oracle) putOff(op *operation, e ending) error {
+	is := e.new
+	if op == nil || op.kind != kindSweep || is.str("state") != "pending" || is.num("sweepAt") == 0 || is.num("sweepAt") == e.old.num("sweepAt") {
+		return nil
+	}
+	within := max(giveUp, skew+time.Duration(is.num("horizon"))*time.Millisecond)
+	if end := time.UnixMilli(is.num("deadline")).Add(within + skew); op.started.After(end) {
+		return o.w.broken(invTransition, "operation %d puts %s off, for whose verifier there was time until %s", op.id, e.key.sk, end.UTC().Format(time.TimeOnly))
+	}
+	return nil
 }
 
 // verdictOn names what a verifier was asked about.

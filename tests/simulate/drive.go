@@ -145,7 +145,7 @@ func (w *world) next(f *focus, in *intent, it item) string {
 		return w.towardsTheEnd(state, in, it)
 	case want == rowOther:
 		return ""
-	case want == rowTakenOver && pending && (f.e.purpose == "outside.act" || f.e.leads && w.aim().state == rowReleased):
+	case want == rowTakenOver && pending && (f.e.purpose == "outside.act" || f.e.purpose == "extend" || f.e.leads && w.aim().state == rowReleased):
 		return "release" // there is no time to wait; or the row is not to be unverified, which it would stay
 	case want == rowPending && state == rowOverdue:
 		return "extend"

@@ -168,6 +168,25 @@ func (g *gate) number(e *entry) {
 	}
 	e.op.requests++
 	e.seq = e.op.requests
+	if e.attempt == 0 && slices.Contains(holders, e.purpose) {
+		e.attempt = e.op.attemptOf(e.rowID) // a fault of the product may be that it names none
+	}
+}
+
+// holders are the requests of whoever holds an attempt.
+var holders = []string{"extend", "release", "finalize"}
+
+// attemptOf is the attempt of a row that an operation, or the one that it goes on for, began last; 0: none.
+func (op *operation) attemptOf(rowID string) (attempt int64) {
+	for _, r := range op.wrote {
+		if r.new.str("rowId") == rowID && beginsAnew(r) {
+			attempt = r.new.num("attempt")
+		}
+	}
+	if attempt == 0 && op.id > childOf {
+		return op.w.ops[op.id%childOf-1].attemptOf(rowID)
+	}
+	return attempt
 }
 
 // alike returns the requests that share a number with e, and e.

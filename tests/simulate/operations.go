@@ -43,9 +43,10 @@ type operation struct {
 	looked time.Time // when a person looked outside
 	step   int       // at which it began
 
-	absent     []verdictOn // of which a verifier said that it did not happen
-	together   bool        // it has read the plan and all quota items of a period at once
-	cursorKept bool        // what it applied found its session's cursor elsewhere
+	absent     []verdictOn  // of which a verifier said that it did not happen
+	together   bool         // it has read the plan and all quota items of a period at once
+	refused    map[part]int // how often on end the store refused a thing
+	cursorKept bool         // what it applied found its session's cursor elsewhere
 	tenant     *tenantPlan
 	plan       writers.Plan
 	actRef     writers.CallInfo

@@ -100,7 +100,7 @@ func (w *world) spawn(slot int) *process {
 	}
 	door := api.Direct(ledger)
 	p.direct = func(ctx context.Context, event []byte) ([]byte, error) { return door(ctx, event) }
-	p.sweeper, err = sweeper.New(ledger, sweeper.Config{Tools: tools, GiveUp: 8 * time.Minute, Concurrency: 3, Batch: 4})
+	p.sweeper, err = sweeper.New(ledger, sweeper.Config{Tools: tools, GiveUp: giveUp, Concurrency: 3, Batch: 4})
 	if err != nil {
 		panic(err)
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"toolledger/streams"
@@ -183,6 +185,18 @@ func prepareUndo(w *world, op *operation) {
 			return
 		}
 	}
+}
+
+// runPlanTwice sets one plan twice at the same moment, as two people do who have not spoken.
+func runPlanTwice(ctx context.Context, _ *world, op *operation) error {
+	t := op.proc.ledger.Tenant(writers.TenantID(op.tenant.id))
+	var errs [2]error
+	var both sync.WaitGroup
+	for i := range errs {
+		both.Go(func() { errs[i] = t.PutPlan(ctx, op.plan) })
+	}
+	both.Wait()
+	return errors.Join(errs[:]...)
 }
 
 // runGrantAgain grants one order twice, as whoever is not sure about the first time does.

@@ -25,6 +25,9 @@ var recordings = []string{"settle late", "settle new", "settle fenced", "verify 
 
 // answeredWith looks at a request that was sent, and at what the store answered.
 func (o *oracle) answeredWith(e *entry, a backendAnswer) error {
+	if err := o.inCircles(e, a); err != nil {
+		return err
+	}
 	switch {
 	case e.purpose == "read shards" && a.status == 200:
 		e.op.together = e.op.together || o.allShards(e.body)
@@ -32,6 +35,29 @@ func (o *oracle) answeredWith(e *entry, a backendAnswer) error {
 		return o.neverForQuota(e)
 	}
 	return nil
+}
+
+// roundsMost is how often the store itself may refuse one thing to an operation on end. Two that are in each other's way come past each
+// other long before.
+const roundsMost = 20
+
+// inCircles holds that nobody sends again and again what the store refuses.
+func (o *oracle) inCircles(e *entry, a backendAnswer) error {
+	if !writes(e.target) || e.op.kind.name == "background" {
+		return nil
+	}
+	if e.op.refused == nil {
+		e.op.refused = map[part]int{}
+	}
+	what := part{purpose: e.purpose, row: e.row}
+	if a.status != 400 {
+		delete(e.op.refused, what)
+		return nil
+	}
+	if e.op.refused[what]++; e.op.refused[what] < roundsMost {
+		return nil
+	}
+	return o.w.broken(invBound, "operation %d %s sends %s of %s again and again, and it is refused", e.op.id, e.op.name(), e.purpose, e.row.sk)
 }
 
 // neverForQuota holds that recording an effect can not be refused because of what a quota item has left.

@@ -25,6 +25,7 @@ const (
 	hastier = 10 // the horizon of a hasty call is that much shorter
 	skew    = 20 * time.Second
 	actTime = 2 * time.Minute
+	giveUp  = 8 * time.Minute // after it a person decides about what no verifier knows
 )
 
 // begin is a moment before midnight, so that daily periods roll over within a run, and monthly ones in half of them.

@@ -5,7 +5,7 @@
 // never touched: a patch is applied to copies, which an overlay of the go command puts in place (go help build, -overlay).
 //
 // That every patch applies, and that the simulation still finds some of them, is part of every test run. All of them take a
-// build and up to 550 worlds each, and are asked for; -update writes README.md, which says what was found with which seed:
+// build and up to 800 worlds each, and are asked for; -update writes README.md, which says what was found with which seed:
 //
-//	TOOLLEDGER_MUTANTS=1 go test -timeout 90m ./tests/simulate/mutants [-update]
+//	TOOLLEDGER_MUTANTS=1 go test -timeout 150m ./tests/simulate/mutants [-update]
 package mutants
