@@ -49,8 +49,10 @@
 // # The oracle
 //
 // oracle.go, promises.go, transitions.go and drain.go hold the promises against the raw items, as the store's own stream tells of
-// them, and against the outside system's log. They use no code of the ledger. What PROTOCOL §4 says cannot be held (an
-// effect that lands beyond its horizon, a key used again after its retention) and what follows from a lie that the ledger believed is counted
-// under "beyond promise"; everything else that goes wrong is a violation. answers.go holds that a ledger does not keep its promises by doing
-// nothing: in the end everybody asks once more, and every refusal has to have its reason in the raw items.
+// them, and against the outside system's log: rows and books. beside.go holds what a write of a row needs beside it, said.go what requests
+// ask and callers are told, details.go what events and metrics come to, readback.go what reading gives. None of them uses code of the
+// ledger. What nobody can hold (an effect that lands beyond its horizon, a key used again after its retention) and what follows from a
+// lie that the ledger believed is counted under "beyond promise"; everything else that goes wrong is a violation. answers.go holds that a
+// ledger does not keep its promises by doing nothing: in the end everybody asks once more, and every refusal has to have its reason in the
+// raw items.
 package main
