@@ -60,6 +60,7 @@ type rowView struct {
 	Why            string          `json:"why,omitempty"`
 	Compensates    string          `json:"compensates,omitempty"`
 	CompensatedBy  string          `json:"compensated_by,omitempty"`
+	CompensatedIn  string          `json:"compensated_in,omitempty"` // session of that call, where the shown one is its tenant's
 	CreatedAt      time.Time       `json:"created_at"`
 	ReservedAt     time.Time       `json:"reserved_at"` // of the running attempt
 	UpdatedAt      time.Time       `json:"updated_at"`
@@ -214,7 +215,7 @@ func viewRow(r *schema.Row, tenant, key string, now time.Time, result bool) rowV
 		Forgotten: r.Expired(now), Held: r.Held, RowID: r.RowID, Version: r.Version, Attempt: r.Attempt,
 		AppliedAttempt: r.AppliedAttempt, Idempotent: r.Idempotent, Verifier: r.Verifier, Reserved: r.Reserved, Charged: r.Charged,
 		Shortfall: r.Shortfall, Debits: []debitView{}, Failure: r.Failure, Unverified: r.Unverified != 0, Suspects: r.Suspects,
-		SettledBy: r.SettledBy, By: r.By, Why: r.Why, Compensates: r.Compensates, CompensatedBy: r.CompensatedBy,
+		SettledBy: r.SettledBy, By: r.By, Why: r.Why, Compensates: r.Compensates, CompensatedBy: r.CompensatedBy, CompensatedIn: r.CompensatedIn,
 		CreatedAt: r.CreatedAt, ReservedAt: reservedAt(r), UpdatedAt: r.UpdatedAt, Deadline: deadlineOf(r), SweepAt: r.SweepAt,
 		ExpiresAt: r.ExpiresAt, Trace: r.Trace,
 	}

@@ -145,6 +145,7 @@ func (a *app) printShow(r showResult, now time.Time) {
 		{"why", printable(v.Why)},
 		{"compensates", printable(v.Compensates)},
 		{"compensated by", printable(v.CompensatedBy)},
+		{"compensated in", printable(v.CompensatedIn)},
 		{"trace", printable(v.Trace)},
 		{"forgotten", stampIf(v.ExpiresAt)},
 	} {
