@@ -57,6 +57,7 @@ const (
 	aCompensates
 	aRefundOriginal
 	aCompensatedBy
+	aCompensatedIn
 	aCompensatedAt
 	aErasing
 )
@@ -69,7 +70,7 @@ var attrNames = [...]string{
 	schema.ADebits, schema.AResultJSON, schema.AFailure, schema.AUnverified, schema.ASuspects, schema.AApplied,
 	schema.AContention, schema.ACreatedAt, schema.AUpdatedAt, schema.AReservedAt, schema.ADeadline, schema.ALastDeadline, schema.APendingBucket,
 	schema.ASweepAt, schema.AHeld, schema.ASettledBy, schema.ASettledFrom, schema.ABy, schema.AWhy, schema.AExpiresAt,
-	schema.ACompensates, schema.ARefundOrig, schema.ACompensatedBy, schema.ACompensatedAt, schema.AErasing,
+	schema.ACompensates, schema.ARefundOrig, schema.ACompensatedBy, schema.ACompensatedIn, schema.ACompensatedAt, schema.AErasing,
 }
 
 // names lists the attributes of the set.
@@ -117,7 +118,7 @@ func changedTexts(was, is *schema.Row) attrs {
 		when(was.By != is.By, aBy) |
 		when(was.Why != is.Why, aWhy) |
 		when(was.Compensates != is.Compensates, aCompensates) |
-		when(was.Undoer() != is.Undoer(), aCompensatedBy) |
+		when(was.CompensatedBy != is.CompensatedBy, aCompensatedBy) | when(was.CompensatedIn != is.CompensatedIn, aCompensatedIn) |
 		when(was.Scope != is.Scope, aScope)
 }
 

@@ -109,7 +109,7 @@ func (rc *rowChange) inserted() *breach {
 		return &breach{"a new row begins at version 1", aVersion}
 	case is.Erasing:
 		return &breach{"a new row is not marked for erasure", aErasing}
-	case is.CompensatedBy != "" || !is.CompensatedAt.IsZero():
+	case is.Undoer() != (schema.Undoer{}) || !is.CompensatedAt.IsZero():
 		return &breach{"a new row is not compensated", aCompensatedBy | aCompensatedAt}
 	case is.State == schema.StateFailed:
 		return &breach{"a row does not begin as failed", aState}

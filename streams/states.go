@@ -26,7 +26,7 @@ func checkPending(r *schema.Row, id *schema.ItemID) *breach {
 		return &breach{"a pending row has not failed", aFailure}
 	case r.Charged != 0 || r.Shortfall != 0:
 		return &breach{"a pending row is not charged", aCharged | aShortfall}
-	case r.CompensatedBy != "" || !r.CompensatedAt.IsZero():
+	case r.Undoer() != (schema.Undoer{}) || !r.CompensatedAt.IsZero():
 		return &breach{"only an applied row is compensated", aCompensatedBy | aCompensatedAt}
 	case schema.SumDebits(r.Debits) != r.Reserved:
 		return &breach{"the debits of a reservation are what it reserved", aDebits | aReserved}
@@ -85,7 +85,7 @@ func checkFailed(r *schema.Row) *breach {
 		return &breach{"a failed row is not settled", aApplied | aSettledBy}
 	case r.Charged != 0 || r.Shortfall != 0:
 		return &breach{"a failed row is not charged", aCharged | aShortfall}
-	case r.CompensatedBy != "" || !r.CompensatedAt.IsZero():
+	case r.Undoer() != (schema.Undoer{}) || !r.CompensatedAt.IsZero():
 		return &breach{"only an applied row is compensated", aCompensatedBy | aCompensatedAt}
 	}
 	return nil

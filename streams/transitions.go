@@ -278,11 +278,11 @@ func (rc *rowChange) fromApplied() *breach {
 		return rc.compensated()
 	case is.CompensatedBy == "":
 		return &breach{"an applied row changes by a suspect, a compensation or the mark for erasure", rc.changed}
-	case was.CompensatedBy != "" && rc.changed.has(aCompensatedBy):
+	case was.CompensatedBy != "" && rc.changed.has(aCompensatedBy|aCompensatedIn):
 		return &breach{"only its own key may go on with a compensation", aCompensatedBy}
 	}
 	// A compensation that is tried again by its own key may write the same link.
-	return rc.then(rc.only("the link to a compensation changes nothing else", aCompensatedBy), func() {
+	return rc.then(rc.only("the link to a compensation changes nothing else", aCompensatedBy|aCompensatedIn), func() {
 		rc.emit(&events.CompensationStarted{Header: rc.header(), CompensatedBy: is.CompensatedBy})
 	})
 }
@@ -292,12 +292,12 @@ func (rc *rowChange) compensated() *breach {
 	switch {
 	case is.CompensatedBy == "":
 		return &breach{"a compensation names its call", aCompensatedBy}
-	case was.CompensatedBy != "" && rc.changed.has(aCompensatedBy):
+	case was.CompensatedBy != "" && rc.changed.has(aCompensatedBy|aCompensatedIn):
 		return &breach{"only its own key may finish a compensation", aCompensatedBy}
 	case rc.changed.has(aDebits) && len(is.Debits) > 0:
 		return &breach{"a compensation refunds all debits or none", aDebits}
 	}
-	if broken := rc.only("a compensation changes nothing else", aCompensatedBy|aCompensatedAt|aDebits); broken != nil {
+	if broken := rc.only("a compensation changes nothing else", aCompensatedBy|aCompensatedIn|aCompensatedAt|aDebits); broken != nil {
 		return broken
 	}
 	if was.CompensatedBy == "" {
