@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -20,7 +21,8 @@ func TestFlagsRefused(t *testing.T) {
 		{"--steps -1", "--steps"},
 		{"--steps 1000000000", "--steps"},
 		{"--profile rough", "rough"},
-		{"--aim nothing", "nothing"},
+		{"--aim nothing", "settle late"},
+		{"--aim settle_late,_held", "released"},
 		{"--aim finalize --profile storm", "--aim"},
 		{"--parallel 4 --profile aimed", "--parallel"},
 		{"--per-store 0", "--per-store"},
@@ -33,7 +35,10 @@ func TestFlagsRefused(t *testing.T) {
 	} {
 		args := strings.Fields(tt.args)
 		for i := range args {
-			args[i] = strings.ReplaceAll(args[i], ",", " ")
+			args[i] = strings.ReplaceAll(strings.ReplaceAll(args[i], ",_", ", "), "_", " ")
+			if args[0] == "--put" {
+				args[i] = strings.ReplaceAll(args[i], ",", " ")
+			}
 		}
 		if strings.HasPrefix(tt.args, "--put") && len(args) > 2 {
 			args = []string{"--put", strings.Join(args[1:], " ")}
@@ -85,5 +90,26 @@ func TestPutIsMissed(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "99999/1") {
 		t.Errorf("got %v, want an error that names the request", err)
+	}
+}
+
+// Promise: what the README and the help tell to aim at can be aimed at.
+func TestToldAimsAreTaken(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	aims := regexp.MustCompile("(?:--aim|as in) \"([a-z ]+, [a-z ]+)\"").FindAllStringSubmatch(string(text)+string(help), -1)
+	if len(aims) < 2 {
+		t.Errorf("%d aims are told of, want 2", len(aims))
+	}
+	for _, aim := range aims {
+		if _, err := parse([]string{"--aim", aim[1]}); err != nil {
+			t.Error(err)
+		}
 	}
 }

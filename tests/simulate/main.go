@@ -58,7 +58,7 @@ func parse(arguments []string) (*flags, error) {
 	set.BoolVar(&f.minimise, "minimise", true, "shorten the history of a violation")
 	set.StringVar(&f.coverage, "coverage", "", "write the table of faults, operations and states to this file; its figures where the name ends with .json")
 	set.StringVar(&f.add, "add", "", "count what these .json files (separated by commas) of earlier runs cover as well")
-	set.StringVar(&f.aim, "aim", "", `what an aimed run is about, as in "settle late, held"; else the seed decides`)
+	set.StringVar(&f.aim, "aim", "", `what an aimed run is about, as in "settle late, released"; else the seed decides`)
 	set.StringVar(&f.put, "put", "", `faults beside those of the seed, as in "12/3 answer lost, 14/1 delayed": of operation 12 the third request`)
 	set.IntVar(&f.fill, "fill", 0, "then run up to this many more worlds for each empty cell of the table")
 	set.BoolVar(&f.covered, "covered", false, "exit code 1 also where a cell of the table is empty, which is then named")
@@ -107,7 +107,7 @@ func (f *flags) check() (err error) {
 		purpose, state, _ := strings.Cut(f.aim, ", ")
 		f.lineSelected = coverLine{purpose, state}
 		if !slices.Contains(aimedLines(), f.lineSelected) {
-			return fmt.Errorf("simulate: no aimed run is about %q: want an operation and a state of the coverage table", f.aim)
+			return fmt.Errorf("simulate: no aimed run is about %q: want an operation and a state%s", f.aim, statesOf(purpose))
 		}
 	}
 	if f.putSelected, err = parsePuts(f.put); err != nil || f.coverage == "" {
@@ -131,6 +131,23 @@ func writable(name string) error {
 		err = errors.Join(err, os.Remove(name))
 	}
 	return err
+}
+
+// statesOf tells which states an aimed run can be about, for one operation, or which operations there are.
+func statesOf(purpose string) string {
+	var states, purposes []string
+	for _, l := range aimedLines() {
+		if l.purpose == purpose && !slices.Contains(states, l.state) {
+			states = append(states, l.state)
+		}
+		if !slices.Contains(purposes, l.purpose) {
+			purposes = append(purposes, l.purpose)
+		}
+	}
+	if len(states) > 0 {
+		return ": " + purpose + " has " + strings.Join(states, ", ")
+	}
+	return "; operations are " + strings.Join(purposes, ", ")
 }
 
 func main() {
